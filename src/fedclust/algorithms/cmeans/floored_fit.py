@@ -25,6 +25,11 @@ from fedclust.core.effects import Protocol, report, total
 from fedclust.core.site_interface import View
 from fedclust.core.types import Bools, Floats, PartyId
 
+TOO_MANY_CELLS_NOTE = (
+    "The fit ended early, because too many cells had been opened to compare further ones with all of them. Lower "
+    "max_iter, or ask for fewer clusters."
+)
+
 
 @dataclass
 class ClosedClusters:
@@ -77,6 +82,9 @@ def fit(
     for number in range(1, max_iter + 1):
         partition = nearest_partition(view, centers)
         ask = FloorQuestion(view, partition, record.earlier, floor, roles)
+        if not ask.is_small:
+            notes.others.append(TOO_MANY_CELLS_NOTE)
+            break
         allowed, signature = yield from decide_openings(ask)
         if tol is not None and not allowed.any():
             closed.observe(allowed)
@@ -92,11 +100,6 @@ def fit(
         centers = target
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
-        if record.is_full:
-            notes.others.append(
-                "The fit ended early, because no further cell could be compared with all cells that were opened before."
-            )
-            break
         if tol is not None and shift < tol and not reseeded:
             break
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))

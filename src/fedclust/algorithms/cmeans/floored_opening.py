@@ -1,9 +1,10 @@
 """k-means that opens a cluster's sum only if that cannot show few rows, and otherwise leaves the centre where it is.
 
 A cluster may be opened if its rows and those of every cell opened before in the run differ by no row or by at least
-`floor` rows, counted over all sites; and so do its rows and no rows at all. Otherwise its centre stays, its changes add
-up, and its sum stays closed. The fit ends when no cluster may be opened or the centres have settled. The decision
-depends on counts over all sites only, so the result is the same wherever the rows lie.
+`floor` rows, counted over all sites; and so do its rows and no rows at all. The same holds for two cells of one
+partition together, because the sums of three cells could show few rows as well. Otherwise the cluster's centre stays,
+its changes add up, and its sum stays closed. The fit ends when no cluster may be opened or the centres have settled.
+The decision depends on counts over all sites only, so the result is the same wherever the rows lie.
 
 Each iteration first asks which clusters may be opened (`privacy.floor_test`). From three sites on, one site finds that
 out from messages that the coordinator cannot read, and signs the answer. Every site checks the signature, and that no
@@ -24,7 +25,6 @@ import numpy as np
 from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.cmeans.exact_rounds import pull_is_plausible
 from fedclust.algorithms.cmeans.opened_cells import (
-    MAX_CELLS,
     MAX_PARTITIONS,
     OpenedPartition,
     Partition,
@@ -92,7 +92,13 @@ class FloorQuestion(ViewedQuestion):
     @property
     def shape(self) -> tuple[int, int]:
         """How many cells there are, and with how many each is compared."""
-        return self.partition.cells, count_comparisons(self.earlier)
+        return self.partition.cells, count_comparisons(self.partition.cells, self.earlier)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether sites answer this many comparisons."""
+        cells, comparisons = self.shape
+        return cells * comparisons * self.floor <= MAX_TESTS and len(self.earlier) < MAX_PARTITIONS
 
 
 @dataclass(frozen=True)
@@ -262,8 +268,7 @@ def _check_roles(site: Site, roles: Roles) -> None:
 def _check_question(site: Site, ask: FloorQuestion) -> None:
     _check_roles(site, ask.roles)
     check_partitions((*ask.earlier, OpenedPartition(ask.partition, np.zeros(ask.partition.cells, bool))), ask.view)
-    cells, comparisons = ask.shape
-    if not 1 <= ask.floor <= floor_test.PRIME >> 8 or cells * comparisons * ask.floor > MAX_TESTS:
+    if not (1 <= ask.floor <= floor_test.PRIME >> 8 and ask.is_small):
         raise WireError("the question compares more cells than a site allows")
 
 
@@ -339,12 +344,6 @@ class OpeningRecord:
     def add(self, partition: Partition, opened: Bools) -> None:
         """Add cells whose sums have been opened, by whatever question."""
         self.earlier = record_opening(self.earlier, partition, opened)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no further partition could be compared with all of these."""
-        cells = sum(one.partition.cells for one in self.earlier)
-        return len(self.earlier) >= MAX_PARTITIONS - 1 or cells > MAX_CELLS // 2
 
 
 def agree_on_secret(roles: Roles, record: OpeningRecord) -> Protocol[None]:

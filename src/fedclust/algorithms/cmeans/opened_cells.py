@@ -20,8 +20,9 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.kernels import distances
 
-MAX_PARTITIONS = 512  # that a question may name; a fit stops when it would need more
+MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_CELLS = 1 << 16  # of all these partitions
+MAX_UNITED_CELLS = 12  # unions of two cells of a partition are compared if it has no more cells
 MAX_CACHED_BYTES = 1 << 28  # of labels that a site keeps in memory
 
 Labeler = Callable[[Mapping[str, Array], Array], Ints]
@@ -118,9 +119,11 @@ def label_rows(site: Site, partition: Partition) -> Ints:
 
 
 def count_differences(site: Site, partition: Partition, earlier: Sequence[OpenedPartition]) -> Ints:
-    """Return how many of the site's rows are in one of two cells but not in both: cells by earlier cells.
+    """Return how many of the site's rows two sets of rows do not have in common: cells by comparisons.
 
-    The first column compares with the cell without rows. Where an earlier cell was not opened, the result is 0.
+    Each cell is compared with the cell without rows, with each earlier cell, and, if there are few cells, with each
+    union of two cells of an earlier partition; and so is its union with each cell before it, with each earlier cell.
+    Where a comparison does not apply, the result is 0.
     """
     own = label_rows(site, partition)
     sizes = np.bincount(own, minlength=partition.cells)
@@ -129,14 +132,38 @@ def count_differences(site: Site, partition: Partition, earlier: Sequence[Opened
         cells = one.partition.cells
         common = np.bincount(own * cells + label_rows(site, one.partition), minlength=partition.cells * cells)
         joint = common.reshape(partition.cells, cells)
-        apart = sizes[:, None] + joint.sum(axis=0) - 2 * joint
-        found.append(np.where(one.opened, apart, 0))
+        found.append(_differences(sizes[:, None], joint.sum(axis=0), joint, one.opened))
+        if (unions := _pairs(cells)).size:
+            both = joint[:, unions].sum(axis=2)
+            found.append(
+                _differences(
+                    sizes[:, None], both.sum(axis=0), both, one.opened[unions[:, 0]] & one.opened[unions[:, 1]]
+                )
+            )
+        if partition.cells <= MAX_UNITED_CELLS:
+            together = joint[:, None] + joint[None, :]
+            size = sizes[:, None, None] + sizes[None, :, None]
+            apart = _differences(size, joint.sum(axis=0), together, one.opened)
+            apart[np.triu_indices(partition.cells)] = 0  # each union once, at its later cell
+            found.append(apart.reshape(partition.cells, -1))
     return np.concatenate(found, axis=1).astype(np.int64)
 
 
-def count_comparisons(earlier: Sequence[OpenedPartition]) -> int:
-    """Return how many cells each new cell is compared with."""
-    return 1 + sum(one.partition.cells for one in earlier)
+def _differences(new: Array, old: Array, common: Array, opened: Bools) -> Ints:
+    """Return the sizes of symmetric differences with old sets that have been opened; 0 for the others."""
+    return np.where(opened, new + old - 2 * common, 0)
+
+
+def _pairs(cells: int) -> Ints:
+    """Return every two cells of a partition, if it has few."""
+    pairs = np.stack(np.triu_indices(cells, 1), axis=1)
+    return pairs if cells <= MAX_UNITED_CELLS else pairs[:0]
+
+
+def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
+    """Return how many comparisons each of some new cells enters."""
+    united = cells if cells <= MAX_UNITED_CELLS else 0
+    return 1 + sum(one.partition.cells * (1 + united) + len(_pairs(one.partition.cells)) for one in earlier)
 
 
 def select_blocks(site: Site, partition: Partition, cell: int) -> Iterable[Array]:
