@@ -8,6 +8,7 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms.cmeans import floored_opening as floored
+from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.cmeans.opened_cells import (
     MAX_PARTITIONS,
     OpenedPartition,
@@ -16,10 +17,16 @@ from fedclust.algorithms.cmeans.opened_cells import (
     record_opening,
     whole_table,
 )
+from fedclust.app.analysis import describe
+from fedclust.app.audit.observer_record import record_federation
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError, WireError
 from fedclust.core.site_interface import View
 from fedclust.privacy import floor_test
+from fedclust.site.policy import find_policy
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
+from fedclust.site.sources import open_source
 
 COLUMN = View(np.array([7], np.int32))
 
@@ -79,8 +86,8 @@ def test_changes_add_up_until_the_floor_is_reached():
 
 
 def test_a_cluster_of_fewer_rows_than_the_floor_is_never_opened():
-    # Two rows near 50: the cluster keeps its initial centre. The sum of all rows less those of both other clusters would
-    # show the two rows, so only the first of them is opened.
+    # Two rows near 50: the cluster keeps its initial centre. The sum of all rows less those of both other clusters
+    # would show the two rows, so only the first of them is opened.
     X = rows(0, 0, 1, 1, 2, 10, 10, 11, 11, 12, 50, 51)
     model = fit(X, 3, init=[[0.0], [10.0], [50.0]])
     assert model.cluster_centers_[2].tolist() == [50.0]
@@ -323,6 +330,39 @@ def test_what_the_tester_sees_of_a_permitted_count_does_not_depend_on_the_count(
         values = np.concatenate(seen).ravel() / floor_test.PRIME
         assert values.min() > 0
         assert abs(values.mean() - 0.5) < 5 * (1 / 12) ** 0.5 / len(values) ** 0.5
+
+
+def test_a_site_of_a_floored_study_refuses_the_sums_of_every_cluster(tmp_path):
+    # Unlike the lies above, this question is one of exact k-means: the site knows from the study that it may not come.
+    server = SiteServer(SiteData("a", open_source(rows(*range(30)), site="a"), {}), find_policy("none"), floored=True)
+    ask = row_split.make_question(COLUMN, rows(0.0, 20.0), 1.0)
+    reply = server.answer(Call("run", 1, row_split.moments.name, ask, "total", ("a",)))
+    assert reply.code == "handler-not-allowed"
+
+
+# --- The description -------------------------------------------------------------------------------------------------
+
+
+def test_the_description_asks_only_about_cells_that_were_all_opened():
+    X = np.random.default_rng(11).normal(size=(200, 2))
+    fed = fc.Federation.local(split(X, 3, np.random.default_rng(12)), aggregation="secure")
+    recording = record_federation(fed)
+    model = fit(fed, 3, init="box", floor=10)
+    asked = len(recording.opened_sums)
+    assert any("stayed closed" in note for note in model.notes_)
+    document = describe(model, fed)
+    assert sum(document["sizes"]["rows"]) == 200
+    about = [one.run_select.message for one in recording.opened_sums[asked:]]
+    centers = [message.centers for message in about if hasattr(message, "centers")]
+    assert len(centers) >= 3
+    opened = [one for one in fed.opening_record.earlier if one.partition.kind == "nearest" and one.opened.all()]
+    assert all(np.array_equal(own, opened[-1].partition.arrays["centers"]) for own in centers)
+
+
+def test_without_an_iteration_that_opened_all_cells_the_clusters_are_not_described():
+    fed = fc.Federation.local({"a": rows(0, 0, 1, 1, 2, 50, 51)})
+    document = describe(fit(fed, 2, init=[[0.0], [50.0]]), fed)
+    assert "In no iteration" in document["sizes"]["absent"]
 
 
 # --- Settings --------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from fedclust.algorithms.cmeans import row_split, rows_with_gaps
 from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
@@ -20,6 +21,7 @@ from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
 from fedclust.site.site_data import missing_rule_of
 
+EXACT_CLUSTER_SUMS = (row_split.moments.name, rows_with_gaps.moments.name)
 MAX_ANSWER_POINTS = 2**16  # in an answer
 
 
@@ -35,6 +37,7 @@ class QuestionContext:
     enrolled: frozenset[str] | None = None  # the parties that this site was enrolled with
     split: str | None = None  # how the study splits the table between the sites, if this site knows
     method: str | None = None  # the study's method, if this site knows
+    floored: bool = False  # whether the study opens the sum of a cluster only above a floor
 
     @property
     def has_noise(self) -> bool:
@@ -62,6 +65,11 @@ def check_method(q: QuestionContext) -> str | None:
     """Refuse points that only one method needs in a study that uses another method."""
     foreign = q.method is not None and q.handler.methods and q.method not in q.handler.methods
     return "handler-not-allowed" if foreign else None
+
+
+def check_opening(q: QuestionContext) -> str | None:
+    """Refuse the sums of every cluster in a study that opens a cluster's sum only if enough rows have changed."""
+    return "handler-not-allowed" if q.floored and q.handler.name in EXACT_CLUSTER_SUMS else None
 
 
 def check_labels_only(q: QuestionContext) -> str | None:
@@ -297,6 +305,7 @@ def parties_in_opened_sum(call: Call) -> frozenset[str] | None:
 
 ALWAYS_GUARDS: tuple[Guard, ...] = (
     check_handler_allowed,
+    check_opening,
     check_combination,
     check_noise_amount,
 )  # the rules that apply even at a site without its own rules
@@ -306,6 +315,7 @@ QUESTION_GUARDS: tuple[Guard, ...] = (
     check_noise_required,
     check_split,
     check_method,
+    check_opening,
     check_labels_only,
     check_row_floor,
     check_combination,

@@ -25,6 +25,14 @@ from fedclust.core.effects import Protocol, report, total
 from fedclust.core.site_interface import View
 from fedclust.core.types import Bools, Floats, PartyId
 
+
+@dataclass(frozen=True)
+class FlooredFitResult(FitResult):
+    """A finished run, and the centres around which all cells were opened last; None if that never happened."""
+
+    opened_centers: Floats | None
+
+
 TOO_MANY_CELLS_NOTE = (
     "The fit ended early, because too many cells had been opened to compare further ones with all of them. Lower "
     "max_iter, or ask for fewer clusters."
@@ -69,7 +77,7 @@ def fit(
     parties: Sequence[PartyId],
     rng: np.random.Generator,
     record: OpeningRecord,
-) -> Protocol[FitResult]:
+) -> Protocol[FlooredFitResult]:
     """Move the centres of clusters that may be opened until none may be or all have settled.
 
     Without `tol`, every iteration asks its questions, so that their number does not depend on the rows. `record` has
@@ -105,7 +113,7 @@ def fit(
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
     notes.others += closed.sentences(floor, known.ever)
     within = math.fsum(known.around_mean.tolist())
-    return FitResult(centers, start, within, known.mass, tuple(history), tuple(notes.sentences()))
+    return FlooredFitResult(centers, start, within, known.mass, tuple(history), tuple(notes.sentences()), known.whole)
 
 
 def _round_result(known: OpenedSums, allowed: Bools, objective: float) -> RoundResult:

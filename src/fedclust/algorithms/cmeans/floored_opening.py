@@ -383,6 +383,7 @@ class OpenedSums:
     scatter: Floats  # to the centres that were asked about
     around_mean: Floats  # to the means
     ever: Bools = field(init=False)
+    whole: Floats | None = None  # the centres around which all cells were opened last
 
     def __post_init__(self) -> None:
         self.ever = np.zeros(len(self.mass), bool)
@@ -405,3 +406,4 @@ class OpenedSums:
         self.scatter = np.where(allowed, scatter, self.scatter)
         self.around_mean = np.where(allowed, around, self.around_mean)
         self.ever = self.ever | allowed
+        self.whole = asked if allowed.all() else self.whole

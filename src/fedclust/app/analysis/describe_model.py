@@ -56,6 +56,13 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     }
 )
 NO_CENTERS_REASON = "The method has no centres, so rows cannot be counted by their nearest centre."
+NEVER_OPENED_REASON = (
+    "In no iteration could the sums of all clusters be opened, so further sums of clusters could show few rows."
+)
+EARLIER_CELLS_NOTE = (
+    "Sizes, indices and the map describe the clusters of the last iteration in which all sums were opened: sums of the "
+    "final clusters could show the few rows that have changed since."
+)
 UNREAD_LIMITS_REASON = "The model does not say whether its sites may be asked further questions."
 
 
@@ -138,6 +145,8 @@ def _choose_describer(
     if fed.split == "columns":
         return _ColumnSplitDescriber(model, facts, fed)
     try:
+        if model.opens_floored and model.opened_centers_ is None:
+            return _ClosedSitesDescriber(facts, {"absent": NEVER_OPENED_REASON})
         return _RowSplitDescriber(model, facts, fed, parts)
     except QuorumLost as lost:
         return _ClosedSitesDescriber(facts, _refusal_reason(lost))
@@ -166,6 +175,9 @@ class _RowSplitDescriber:
 
     def __post_init__(self) -> None:
         self.view, self.centers, self.columns = self._run_protocol(self._look_at_columns())
+        self.asked = indices.opened_centers(self.model, self.fed) if self.model.opens_floored else self.centers
+        if not np.array_equal(self.asked, self.centers):
+            self.parts.notes.append(EARLIER_CELLS_NOTE)
         try:
             asked = self._ask_sites(self._plane_and_spread)
         except (QuorumLost, Waiting):
@@ -198,7 +210,7 @@ class _RowSplitDescriber:
     def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
         everyone = self.model.quorum == ALL_PARTIES
         plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
-        return plane, (yield from pca.cluster_spread(self.view, self.centers, plane))
+        return plane, (yield from pca.cluster_spread(self.view, self.asked, plane))
 
     def profiles(self) -> dict[str, Any]:
         spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
@@ -235,17 +247,15 @@ class _RowSplitDescriber:
             # Ask for an index even with one cluster; otherwise the coordinator would see that there is only one.
             with np.errstate(all="ignore"):
                 self._ask_sites(
-                    lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
+                    lambda: index_sums.compute_indices(self.view, np.repeat(self.asked, 2, axis=0), 2.0, names)
                 )
-        found = self._ask_sites(
-            lambda: index_sums.compute_indices(self.view, self.centers, self.facts.fuzziness, names)
-        )
+        found = self._ask_sites(lambda: index_sums.compute_indices(self.view, self.asked, self.facts.fuzziness, names))
         return found if "absent" in found else _describe_indices(found)
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
             return {"absent": "Only sums over all sites are revealed. The counts of each site stay at that site."}
-        found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
+        found = self._ask_sites(lambda: composition.compositions(self.view, self.asked))
         if "absent" in found:
             return dict(found)
         counts = {party: [None if n == HIDDEN_COUNT else n for n in own.tolist()] for party, own in found.items()}
