@@ -92,6 +92,7 @@ def test_a_cluster_of_fewer_rows_than_the_floor_is_never_opened():
     model = fit(X, 3, init=[[0.0], [10.0], [50.0]])
     assert model.cluster_centers_[2].tolist() == [50.0]
     assert model.cluster_sizes_.tolist() == [5, 0, 0]
+    assert model.inertia_ == float("inf")
     assert "never opened: 2" in " ".join(model.notes_)
 
 

@@ -29,8 +29,9 @@ def ran(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(2)
     centers = rng.normal(size=(4, 4))
 
-    def run(mode="plain", method="k-means"):
+    def run(mode="plain", method="k-means", opening="exact"):
         text = STUDY.format(mode=mode, method=method)
+        text += f'opening = "{opening}"\n' if method == "k-means" else ""
         for i in range(4):
             rows = rng.normal(size=(30, 4)) + centers[rng.integers(4, size=30)]
             np.savetxt(f"s{i}.csv", rows, delimiter=",", header="a,b,c,d", comments="", fmt="%.17g")

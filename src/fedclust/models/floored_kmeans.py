@@ -33,6 +33,10 @@ class FlooredEstimator(StreamingEstimator):
         return self.opening == "floored"
 
     @property
+    def takes_batches(self) -> bool:
+        return super().takes_batches and not self.opens_floored
+
+    @property
     def _max_asks(self) -> int:
         return FLOORED_ASKS * self.max_iter + EXTRA_ASKS if self.opens_floored else super()._max_asks
 

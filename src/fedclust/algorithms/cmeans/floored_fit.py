@@ -62,7 +62,7 @@ class ClosedClusters:
         if not ever.all():
             found.append(
                 f"Clusters whose sums were never opened: {int((~ever).sum())}. They kept their initial centres, and "
-                "their rows are not counted. Ask for fewer clusters, or use other initial centres."
+                "their rows are not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use other initial centres."
             )
         return found
 
@@ -112,7 +112,7 @@ def fit(
             break
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
     notes.others += closed.sentences(floor, known.ever)
-    within = math.fsum(known.around_mean.tolist())
+    within = math.fsum(known.around_mean.tolist()) if known.ever.all() else math.inf  # a cluster's part is not known
     return FlooredFitResult(centers, start, within, known.mass, tuple(history), tuple(notes.sentences()), known.whole)
 
 

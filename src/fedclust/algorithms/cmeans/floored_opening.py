@@ -374,6 +374,20 @@ def decide_openings(ask: FloorQuestion) -> Protocol[tuple[Bools, bytes]]:
     return verdict.allowed, verdict.signature
 
 
+def count_questions(max_iter: int, fits: int, sites: int) -> dict[str, int]:
+    """The maximum number of times a run asks each question in which the sites decide, as counted by a plan."""
+    if sites < MIN_TESTED_SITES:
+        return {} if sites == 1 else {make_secret.name: 1, receive_secret.name: 1}
+    asked = max_iter * fits
+    return {
+        make_secret.name: 1,
+        receive_secret.name: 1,
+        share_counts.name: asked,
+        hide_counts.name: asked,
+        find_allowed.name: asked,
+    }
+
+
 @dataclass
 class OpenedSums:
     """The sums of each cluster as they were last opened."""
