@@ -37,9 +37,9 @@ def ran(tmp_path, monkeypatch, capsys):
             np.savetxt(f"s{i}.csv", rows, delimiter=",", header="a,b,c,d", comments="", fmt="%.17g")
             text += f'\n[sites.s{i}]\nsource = "s{i}.csv"\n'
         (tmp_path / "study.toml").write_text(text)
-        assert main(["run", "study.toml", "--quiet"]) == 0
+        assert main(["run", "study.toml", "--quiet", "--out", f"runs/audited-{mode}-{method}-{opening}"]) == 0
         capsys.readouterr()
-        return tmp_path / "runs" / "audited"
+        return tmp_path / "runs" / f"audited-{mode}-{method}-{opening}"
 
     return run
 

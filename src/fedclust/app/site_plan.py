@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedclust.algorithms.cmeans import column_labels, column_split, floored_opening
 from fedclust.algorithms.gaussian_mixture import densities
 from fedclust.app.analysis import describe
@@ -30,6 +32,8 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
+from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
+from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
 from fedclust.questions.choice_of_k import centers_for_each_k, prediction_strength
@@ -116,6 +120,7 @@ class SitePlan:
     columns: tuple[str, ...]
     questions: tuple[PlannedQuestion, ...]
     price_rho: float = 0.0  # of all answers under differential privacy, in rho
+    shown_rows: int | None = None  # of this site, that differences of sums of the rehearsal show; None: no such sums
     budget: PrivacySpending | None = None  # what the site may spend on all studies, and has spent
 
     @property
@@ -166,8 +171,29 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
             *_add_search_questions(study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))),
         ),
         price := _sum_prices(noted),
+        _count_shown_rows(own_data, rehearsal, study.missing),
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
     )
+
+
+def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
+    """Return how many rows are a difference of at most three sums that the rehearsal opened over this site's rows."""
+    seen = [
+        Observation(
+            call.step,
+            call.handler,
+            call.cohort,
+            plain_fields(call.message),
+            {name: release.field_value(name) for name in release.schema()},
+        )
+        for call, release in rehearsal
+        if call.want == "total"
+    ]
+    counts, sums = opened_cells(seen)
+    if not len(counts) or missing == "partial":
+        return None
+    rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
+    return int(rows_by_differences(counts, sums, rows[~np.isnan(rows).any(axis=1)]).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile
 
 MAX_SHOWN_NUMBERS = 6  # numbers of an answer that are printed
+DEFAULT_FLOOR = 10  # if the study names none
 DEFAULT_DELTA = 1e-6  # if the study names none
 APPROVAL_DAYS = 90  # how long an approval lasts by default
 
@@ -172,7 +173,28 @@ def _format_summary(found: SitePlan) -> str:
         verdict = (
             f"REFUSED by this site's rules at message {first.message_number:,} of the run, {_refusal_reason(first)}."
         )
-    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending_sentences(found)))
+    return "\n".join(
+        textwrap.fill(text, 110)
+        for text in (head, verdict, who, *_opening_sentences(found), *_spending_sentences(found))
+    )
+
+
+def _opening_sentences(found: SitePlan) -> Iterator[str]:
+    """Say which sums of clusters are opened, and how many of this site's rows they showed in the rehearsal."""
+    if found.shown_rows is None:
+        return
+    options = found.study.cluster.options
+    rule = (
+        f"The sum of a cluster is opened only if no row or at least {options.get('floor', DEFAULT_FLOOR)} rows, over all "
+        "sites, have changed since sums that were opened before."
+        if options.get("opening") == "floored"
+        else "The sum of every cluster is opened in each iteration, however few rows have changed."
+    )
+    rows = "1 row" if found.shown_rows == 1 else f"{found.shown_rows:,} rows"
+    yield (
+        f"{rule} In the rehearsal, {rows} of this site could be computed from two or three sums over this site alone; "
+        "sums over all sites show fewer of them."
+    )
 
 
 def _spending_sentences(found: SitePlan) -> Iterator[str]:
@@ -347,6 +369,7 @@ def plan_document(found: SitePlan) -> dict[str, Any]:
         "privacy": None
         if not found.price_rho
         else {"rho": found.price_rho, "spent": found.budget and found.budget.spent_rho},
+        "shown_rows": found.shown_rows,
         "most_bytes": _max_bytes(found),
         "questions": [
             {

@@ -60,9 +60,11 @@ class ClosedClusters:
         )
         found = [closed]
         if not ever.all():
+            never = int((~ever).sum())
             found.append(
-                f"Clusters whose sums were never opened: {int((~ever).sum())}. They kept their initial centres, and "
-                "their rows are not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use other initial centres."
+                f"Clusters whose sums were never opened: {never}. They kept their initial centres, and their rows are "
+                "not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use "
+                "other initial centres."
             )
         return found
 
