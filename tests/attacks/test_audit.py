@@ -63,6 +63,12 @@ def test_a_plain_run_is_told_to_have_lost_rows(ran, capsys):
     assert "Anyone who runs the coordinator" in found["verdict"]
 
 
+def test_a_run_that_opens_sums_above_a_floor_loses_no_row_to_differences_of_its_sums(ran, capsys):
+    exact, floored = (audited(capsys, ran("secure", opening=opening)) for opening in ("exact", "floored"))
+    assert recovered(exact, "a4") >= recovered(exact, "a3") > 0
+    assert recovered(floored, "a4") == recovered(floored, "a3") == 0
+
+
 def test_a_secure_run_has_lost_none_by_site(ran, capsys):
     found = audited(capsys, ran("secure"))
     assert recovered(found, "a") == 0

@@ -184,16 +184,17 @@ def _opening_sentences(found: SitePlan) -> Iterator[str]:
     if found.shown_rows is None:
         return
     options = found.study.cluster.options
+    floor = options.get("floor", DEFAULT_FLOOR)
     rule = (
-        f"The sum of a cluster is opened only if no row or at least {options.get('floor', DEFAULT_FLOOR)} rows, over all "
-        "sites, have changed since sums that were opened before."
+        f"The sum of a cluster is opened only if no row or at least {floor} rows, over all sites, have changed since "
+        "sums that were opened before."
         if options.get("opening") == "floored"
         else "The sum of every cluster is opened in each iteration, however few rows have changed."
     )
     rows = "1 row" if found.shown_rows == 1 else f"{found.shown_rows:,} rows"
     yield (
-        f"{rule} In the rehearsal, {rows} of this site could be computed from two or three sums over this site alone; "
-        "sums over all sites show fewer of them."
+        f"{rule} In the rehearsal, {rows} of this site could be computed from two or three sums. A real run opens sums "
+        "over all sites, so it can show other rows."
     )
 
 

@@ -29,6 +29,8 @@ def opened_cells(transcript: Transcript) -> tuple[Ints, Floats]:
             if "m" in seen.asked and float(seen.asked["m"]) != 1.0:
                 continue  # weights of fuzzy clusters are no counts
             counts, sums = seen.floats_of(count), seen.floats_of(total)
+            if sums.shape[:-1] != counts.shape or (counts != np.rint(counts)).any():
+                continue  # sums of many mixtures, whose weights are no counts
             for rows, pull in zip(counts, sums, strict=True):
                 if rows > 0:
                     place = seen.to_original_units(pull / rows) * rows
