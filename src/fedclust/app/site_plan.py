@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.algorithms.cmeans import column_labels, column_split, floored_opening
+from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
 from fedclust.algorithms.gaussian_mixture import densities
 from fedclust.app.analysis import describe
 from fedclust.app.choose_k import DEFAULT_KS, DEFAULT_RESTARTS, max_two_step_asks, select_k
@@ -358,7 +358,7 @@ def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[
     for name, times in ALIGNMENT_QUESTIONS.items() if study.align is not None and len(study.sites) > 1 else ():
         yield PlannedQuestion(name, times or len(study.sites) - 1)
     for name, times in (
-        floored_opening.count_questions(_max_rounds(study), _max_fits(study), len(study.sites)).items()
+        floored_decision.count_questions(_max_rounds(study), _max_fits(study), len(study.sites)).items()
         if floored
         else ()
     ):

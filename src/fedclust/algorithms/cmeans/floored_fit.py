@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round, RoundResult, frobenius
+from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import (
     FloorQuestion,
-    OpenedSums,
+    OpenedMoments,
     OpeningQuestion,
-    OpeningRecord,
     Roles,
-    agree_on_secret,
-    decide_openings,
     open_moments,
 )
 from fedclust.algorithms.cmeans.opened_cells import nearest_partition, whole_table
@@ -31,6 +29,41 @@ class FlooredFitResult(FitResult):
     """A finished run, and the centres around which all cells were opened last; None if that never happened."""
 
     opened_centers: Floats | None
+
+
+@dataclass
+class OpenedSums:
+    """The sums of each cluster as they were last opened."""
+
+    mass: Floats
+    centers: Floats
+    scatter: Floats  # to the centres that were asked about
+    around_mean: Floats  # to the means
+    ever: Bools = field(init=False)
+    whole: Floats | None = None  # the centres around which all cells were opened last
+
+    def __post_init__(self) -> None:
+        self.ever = np.zeros(len(self.mass), bool)
+
+    @classmethod
+    def start(cls, centers: Floats) -> OpenedSums:
+        nothing = np.zeros(len(centers))
+        return cls(nothing, centers.copy(), nothing.copy(), nothing.copy())
+
+    def update(self, asked: Floats, allowed: Bools, sums: OpenedMoments) -> None:
+        """Replace the sums of the clusters that were opened."""
+        mass, pull, scatter = sums.mass.to_floats(), sums.pull.to_floats(), sums.scatter.to_floats()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            means = pull / mass[:, None]
+        moved = np.where(mass[:, None] > 0, means - asked, 0.0)
+        squares = np.array([math.fsum(row) for row in (moved * moved).tolist()])
+        around = np.maximum(scatter - mass * squares, 0.0)
+        self.mass = np.where(allowed, mass, self.mass)
+        self.centers = np.where(allowed[:, None], means, asked)
+        self.scatter = np.where(allowed, scatter, self.scatter)
+        self.around_mean = np.where(allowed, around, self.around_mean)
+        self.ever = self.ever | allowed
+        self.whole = asked if allowed.all() else self.whole
 
 
 TOO_MANY_CELLS_NOTE = (

@@ -15,10 +15,9 @@ or two sites the coordinator finds it out. In neither case does anyone see a cou
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,21 +31,15 @@ from fedclust.algorithms.cmeans.opened_cells import (
     count_comparisons,
     count_differences,
     nearest_partition,
-    record_opening,
     select_blocks,
 )
 from fedclust.core import wire
 from fedclust.core.effects import (
-    Ask,
     Keep,
-    Protocol,
     SealedMessages,
-    collect_messages,
-    each,
-    forward_messages,
     handler,
 )
-from fedclust.core.errors import KeysRefused, RunFailed, WireError
+from fedclust.core.errors import KeysRefused, WireError
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROW_BITS, Done, Release, additive, sealed_shares, shares, stack_field
 from fedclust.core.ring import Exact
@@ -332,92 +325,3 @@ def _checked_verdict(site: Site, ask: OpeningQuestion) -> Bools:
 
 def _array_from_bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)
-
-
-@dataclass
-class OpeningRecord:
-    """What the coordinator of one run knows about opened cells, for all fits of the run."""
-
-    earlier: tuple[OpenedPartition, ...] = ()
-    has_secret: bool = False
-
-    def add(self, partition: Partition, opened: Bools) -> None:
-        """Add cells whose sums have been opened, by whatever question."""
-        self.earlier = record_opening(self.earlier, partition, opened)
-
-
-def agree_on_secret(roles: Roles, record: OpeningRecord) -> Protocol[None]:
-    """Have the sites that hide counts agree on a secret, once in a run."""
-    if record.has_secret or len(roles.hiders) < 2:
-        return
-    messages = yield from collect_messages(make_secret, roles, among=roles.hiders[:1])
-    note = wire.encode(roles)
-    received = {party: SealedMessages(messages[party], note) for party in roles.hiders[1:]}
-    yield Ask(receive_secret, "each", messages=received, asked_once=True)
-    record.has_secret = True
-
-
-def decide_openings(ask: FloorQuestion) -> Protocol[tuple[Bools, bytes]]:
-    """Which cells may be opened, and the signature that the sites check; empty where the coordinator found it out."""
-    roles, note = ask.roles, wire.encode(ask)
-    if not roles.tester:
-        hidden = yield from each(hide_counts_from_coordinator, ask)
-        return floor_test.count_forbidden([own.residues for own in hidden.values()]) == 0, b""
-    shared = yield from collect_messages(share_counts, ask, among=(roles.tester,))
-    gathered = yield from forward_messages(hide_counts, {p: shared.get(p, {}) for p in roles.hiders}, note)
-    verdicts: dict[PartyId, Verdict] = yield Ask(
-        find_allowed, "each", messages={roles.tester: SealedMessages(gathered[roles.tester], note)}, asked_once=True
-    )
-    verdict = verdicts[roles.tester]
-    if verdict.allowed.shape != (ask.partition.cells,):
-        raise RunFailed("the site that tests counts sent another number of answers; use one version of fedclust")
-    return verdict.allowed, verdict.signature
-
-
-def count_questions(max_iter: int, fits: int, sites: int) -> dict[str, int]:
-    """The maximum number of times a run asks each question in which the sites decide, as counted by a plan."""
-    if sites < MIN_TESTED_SITES:
-        return {} if sites == 1 else {make_secret.name: 1, receive_secret.name: 1}
-    asked = max_iter * fits
-    return {
-        make_secret.name: 1,
-        receive_secret.name: 1,
-        share_counts.name: asked,
-        hide_counts.name: asked,
-        find_allowed.name: asked,
-    }
-
-
-@dataclass
-class OpenedSums:
-    """The sums of each cluster as they were last opened."""
-
-    mass: Floats
-    centers: Floats
-    scatter: Floats  # to the centres that were asked about
-    around_mean: Floats  # to the means
-    ever: Bools = field(init=False)
-    whole: Floats | None = None  # the centres around which all cells were opened last
-
-    def __post_init__(self) -> None:
-        self.ever = np.zeros(len(self.mass), bool)
-
-    @classmethod
-    def start(cls, centers: Floats) -> OpenedSums:
-        nothing = np.zeros(len(centers))
-        return cls(nothing, centers.copy(), nothing.copy(), nothing.copy())
-
-    def update(self, asked: Floats, allowed: Bools, sums: OpenedMoments) -> None:
-        """Replace the sums of the clusters that were opened."""
-        mass, pull, scatter = sums.mass.to_floats(), sums.pull.to_floats(), sums.scatter.to_floats()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means = pull / mass[:, None]
-        moved = np.where(mass[:, None] > 0, means - asked, 0.0)
-        squares = np.array([math.fsum(row) for row in (moved * moved).tolist()])
-        around = np.maximum(scatter - mass * squares, 0.0)
-        self.mass = np.where(allowed, mass, self.mass)
-        self.centers = np.where(allowed[:, None], means, asked)
-        self.scatter = np.where(allowed, scatter, self.scatter)
-        self.around_mean = np.where(allowed, around, self.around_mean)
-        self.ever = self.ever | allowed
-        self.whole = asked if allowed.all() else self.whole

@@ -18,6 +18,7 @@ from fedclust.app.analysis import epsilon_curve
 from fedclust.app.analysis.hidden_counts import hide_derivable_counts
 from fedclust.app.analysis.k_curve import describe_choice
 from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts
+from fedclust.app.analysis.opened_clusters import NEVER_OPENED_REASON, centers_to_ask_about
 from fedclust.app.analysis.part_guard import PartGuard, json_values
 from fedclust.app.analysis.what_left import list_what_left
 from fedclust.app.choose_k import Selection
@@ -56,13 +57,6 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     }
 )
 NO_CENTERS_REASON = "The method has no centres, so rows cannot be counted by their nearest centre."
-NEVER_OPENED_REASON = (
-    "In no iteration could the sums of all clusters be opened, so further sums of clusters could show few rows."
-)
-EARLIER_CELLS_NOTE = (
-    "Sizes, indices and the map describe the clusters of the last iteration in which all sums were opened: sums of the "
-    "final clusters could show the few rows that have changed since."
-)
 UNREAD_LIMITS_REASON = "The model does not say whether its sites may be asked further questions."
 
 
@@ -83,8 +77,7 @@ def describe(
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = federation_of_rows(fed, model.columns_)
-    facts = facts or read_model_facts(model)
-    parts = PartGuard()
+    facts, parts = facts or read_model_facts(model), PartGuard()
     seen = _choose_describer(model, facts, fed, parts)
     found: dict[str, dict[str, Any] | None] = {
         "profiles": parts.guard("profiles", seen.profiles),
@@ -175,9 +168,7 @@ class _RowSplitDescriber:
 
     def __post_init__(self) -> None:
         self.view, self.centers, self.columns = self._run_protocol(self._look_at_columns())
-        self.asked = indices.opened_centers(self.model, self.fed) if self.model.opens_floored else self.centers
-        if not np.array_equal(self.asked, self.centers):
-            self.parts.notes.append(EARLIER_CELLS_NOTE)
+        self.asked = centers_to_ask_about(self.model, self.fed, self.centers, self.parts)
         try:
             asked = self._ask_sites(self._plane_and_spread)
         except (QuorumLost, Waiting):
