@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,7 @@ def _differences(new: Array, old: Array, common: Array, opened: Bools) -> Ints:
     return np.where(opened, new + old - 2 * common, 0)
 
 
+@cache
 def _pairs(cells: int) -> Ints:
     """Return every two cells of a partition, if it has few."""
     pairs = np.stack(np.triu_indices(cells, 1), axis=1)
