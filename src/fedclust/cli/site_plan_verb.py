@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclust.cli.plan_opening import opening_sentences
 from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile
 
 MAX_SHOWN_NUMBERS = 6  # numbers of an answer that are printed
-DEFAULT_FLOOR = 10  # if the study names none
-EXACT_OPENING_SENTENCE = "The sum of every cluster is opened in each iteration, however few rows have changed."
-SUMS_OF_EVERY_CLUSTER = {"row_split.moments", "rows_with_gaps.moments", "densities.moments"}
 DEFAULT_DELTA = 1e-6  # if the study names none
 APPROVAL_DAYS = 90  # how long an approval lasts by default
 
@@ -177,28 +175,7 @@ def _format_summary(found: SitePlan) -> str:
         )
     return "\n".join(
         textwrap.fill(text, 110)
-        for text in (head, verdict, who, *_opening_sentences(found), *_spending_sentences(found))
-    )
-
-
-def _opening_sentences(found: SitePlan) -> Iterator[str]:
-    """Say which sums of clusters are opened, and how many of this site's rows they showed in the rehearsal."""
-    if found.shown_rows is None:
-        if any(question.name in SUMS_OF_EVERY_CLUSTER for question in found.questions):
-            yield EXACT_OPENING_SENTENCE
-        return
-    options = found.study.cluster.options
-    floor = options.get("floor", DEFAULT_FLOOR)
-    rule = (
-        f"The sum of a cluster is opened only if no row or at least {floor} rows, over all sites, have changed since "
-        "sums that were opened before."
-        if options.get("opening") == "floored"
-        else EXACT_OPENING_SENTENCE
-    )
-    rows = "1 row" if found.shown_rows == 1 else f"{found.shown_rows:,} rows"
-    yield (
-        f"{rule} In the rehearsal, {rows} of this site could be computed from two or three sums. A real run opens sums "
-        "over all sites, so it can show other rows."
+        for text in (head, verdict, who, *opening_sentences(found), *_spending_sentences(found))
     )
 
 

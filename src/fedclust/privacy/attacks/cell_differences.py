@@ -16,7 +16,7 @@ from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
 from fedclust.privacy.attacks.transcript import Transcript
 
-MAX_CELLS = 1500  # of which all threes are tried
+MAX_CELLS = 1000  # of which all threes are tried
 
 
 def opened_cells(transcript: Transcript) -> tuple[Ints, Floats]:
