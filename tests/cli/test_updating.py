@@ -13,7 +13,8 @@ from fedclust.app.run_folder import Run
 from fedclust.cli.main import main
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.run_series import next_run_name, parse_series
-from fedclust.site.server import SavedState, SiteServer
+from fedclust.site.server import SiteServer
+from fedclust.site.stored_state import SavedState
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -114,7 +115,7 @@ def ledger(folder):
 
 
 def test_other_methods_take_the_table_as_a_batch(tmp_path):
-    study(tmp_path, 'method = "k-means"\nk = 4\ninit = "box"')
+    study(tmp_path, 'method = "k-means"\nk = 4\ninit = "box"\n[privacy]\nopening = "exact"')
     put(tmp_path, batch(0))
     at("run", tmp_path / "study.toml", "--out", tmp_path / "r")
     here = fc.load(tmp_path / "r" / "model.json")

@@ -16,7 +16,7 @@ import fedclust.core.release
 import row_thieves
 from fedclust.algorithms.shared import initial_centers
 from fedclust.app.serve import import_questions
-from fedclust.core.effects import HANDLERS, Keep
+from fedclust.core.effects import HANDLERS, Keep, handler
 from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
 from fedclust.core.errors import KeysRefused
 from fedclust.core.handler_checks import handler_name
@@ -25,11 +25,13 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.privacy.keys import Identity
 from fedclust.site.class_checks import MAX_FACT_BITS
+from fedclust.site.displayed_counts import hide_small_counts
 from fedclust.site.listed_questions import LISTED_QUESTIONS
 from fedclust.site.policy import PROFILES
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.stored_state import memory_of_package, replace_memory_of_package
 from fedclust.site.vault import Vaults
 
 ROWS = np.random.default_rng(11).normal(size=(60, 3)) * 7
@@ -37,6 +39,10 @@ TAKE = row_thieves.Take(View(np.full(3, 6, np.int32)), cells=10)  # a coordinato
 SEVERAL = {  # what needs several questions
     "row_thieves.next_bit_of_a_row",
     "row_thieves.next_bit_of_many",
+    "row_thieves.bit_of_two",
+    "row_thieves.one_of_two_rows_doubled",
+    "row_thieves.refusals_by_the_rule_for_gaps",
+    "row_thieves.refusals_by_the_number_of_points",
     "row_thieves.next_row_doubled",
     "row_thieves.next_row_as_total",
     "row_thieves.bits_as_kinds_of_error",
@@ -280,12 +286,12 @@ def test_honest_points_and_sums_of_another_package_leave_where_it_is_named(monke
         return row_thieves.Points(np.stack([ROWS[:30].mean(axis=0), ROWS[30:].mean(axis=0)]))
 
     def summed(site, ask):
-        return row_thieves.Sums(
+        return row_thieves.SumsByCell(
             Exact.from_counts(np.array([30, 30])),
             row_thieves.exact(np.stack([ROWS[:30].sum(axis=0), ROWS[30:].sum(axis=0)])),
         )
 
-    means, sums = "row_thieves.points_that_are_rows", "row_thieves.cells_of_one_row"
+    means, sums = "row_thieves.points_that_are_rows", "row_thieves.cells_of_no_row_with_sums"
     monkeypatch.setitem(HANDLERS, means, replace(THIEVES[means], answer=answer, members=halves))
     monkeypatch.setitem(HANDLERS, sums, replace(THIEVES[sums], answer=summed))
     policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}))
@@ -353,6 +359,81 @@ def test_numbers_of_the_same_question_count_each_time_if_they_differ():
         assert codes.index("too-many-numbers") <= 0.33 * len(ROWS) * 3 / numbers
 
 
+def test_two_answers_that_alternate_spell_no_row():
+    codes = codes_of(answers(*["row_thieves.bit_of_two"] * 60))
+    assert codes.count("left") <= MAX_FACT_BITS
+    assert codes[-1] == "too-many-facts"
+
+
+def test_two_sums_that_alternate_count_each_time():
+    row_thieves.asked_before[0] = 0
+    codes = codes_of(answers(*["row_thieves.one_of_two_rows_doubled"] * 40))
+    assert codes.index("too-many-numbers") <= 0.33 * len(ROWS) * 3 / 4
+
+
+def test_a_step_that_is_asked_again_gets_the_same_answer_or_none():
+    policy = replace(PROFILES["standard"], packages=frozenset({"row_thieves"}))
+    desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
+    name = "row_thieves.next_row_doubled"
+    runs = ["one-study", "two-study"] * 4
+    replies = [desk.answer(Call(run, 1, name, TAKE, "total", ("a", "b", "c"))) for run in runs]
+    assert codes_of(replies)[2] == "answer-changed"
+    assert len({reply.wire_bytes for reply in replies if isinstance(reply, SealedAnswer)}) <= 2
+
+
+@pytest.mark.parametrize("name", ["by_the_rule_for_gaps", "by_the_number_of_points"])
+def test_code_of_a_message_that_makes_a_site_refuse_does_so_once(name):
+    policy = replace(PROFILES["standard"], packages=frozenset({"row_thieves"}))
+    desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
+    one = HANDLERS[f"row_thieves.refusals_{name}"]
+    row_thieves.refuses[0] = False
+    replies = []
+    for step in range(1, 9):
+        replies.append(desk.answer(Call("r", step, one.name, one.message(), "each", ("a", "b", "c"))))
+        row_thieves.refuses[0] = step % 2 == 1
+    assert codes_of(replies)[0] == "left"
+    assert len(set(codes_of(replies)[1:])) == 1
+    assert "left" not in codes_of(replies)[1:]
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+def test_weights_whose_squares_vanish_or_overflow_do_not_pass_a_floor(size):
+    def pair(site, ask):
+        yield np.where(np.arange(site.rows) < 2, size, 0.0)[None]
+
+    name = "row_thieves.points_that_are_rows"
+    with pytest.MonkeyPatch.context() as patch:
+        mean = replace(HANDLERS[name], answer=lambda *_: row_thieves.Points(ROWS[:2].mean(axis=0)[None]), members=pair)
+        patch.setitem(HANDLERS, name, mean)
+        assert codes_of(answers(name)) == ["points-of-few-rows"]
+
+
+def test_a_handler_cannot_end_the_process_of_a_site():
+    name = "row_thieves.next_bit_of_a_row"
+
+    def leave(site, ask):
+        raise SystemExit
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(HANDLERS, name, replace(HANDLERS[name], answer=leave))
+        assert codes_of(answers(name, name)) == ["failed", "failed"]
+
+
+def test_what_a_package_stores_replaces_only_what_it_stored():
+    ours = {"sent": np.ones(1)}
+    both = replace_memory_of_package(ours, "theirs", {"sent": np.zeros(1), "more": np.zeros(1)})
+    assert memory_of_package(both, "fedclust") == ours
+    assert sorted(memory_of_package(both, "theirs")) == ["more", "sent"]
+    assert not memory_of_package(both, "others")
+    later = replace_memory_of_package(replace_memory_of_package(both, "theirs", {"new": np.ones(2)}), "fedclust", {})
+    assert sorted(memory_of_package(later, "theirs")) == ["new"]
+    assert not memory_of_package(later, "fedclust")
+
+
+def test_a_count_that_is_one_number_is_hidden_or_shown():
+    assert [hide_small_counts(number, 5) for number in (0, 4, 5)] == [-1, -1, 5]
+
+
 def test_every_error_in_the_code_of_another_package_is_the_same_and_the_last():
     assert set(codes_of(answers(*["row_thieves.bits_as_kinds_of_error"] * 6))) == {"failed"}
 
@@ -386,7 +467,7 @@ def test_what_another_package_stores_is_not_read_by_fedclust_and_the_reverse():
         patch.setitem(HANDLERS, reader.name, reader)
         patch.setattr("fedclust.site.policy.LISTED_QUESTIONS", {ours.name})
         list(answers(theirs.name, reader.name, ours.name, reader.name))
-    assert [sorted(one) for one in seen.values()] == [["means"], [], []]
+    assert [sorted(one) for one in seen.values()] == [["means"], [], ["kept"]]
 
 
 def test_the_floor_of_rows_and_the_keys_hold_for_every_question_of_another_package():
@@ -522,12 +603,66 @@ CANNOT_BE_IMPORTED = {
         "releases=Loot, max_distinct=1",
         "may only declare fields",
     ),
+    "a schema that differs from the fields": (
+        "_schema = {'rows': Disclosure('each', 'sums', 'x')}\n    rows: Floats = weights('x')",
+        "releases=Loot",
+        "differs from its fields",
+    ),
+    "a class that compares as it likes": (
+        "rows: Floats = field(metadata={'disclosure': Disclosure('each', type('S', (str,), {})('weights'), 'x')})",
+        "releases=Loot",
+        "that fedclust did not make",
+    ),
+    "points in two fields": (
+        "rows: Floats = points('x', floor=5)\n    more: Floats = points('x', floor=5)",
+        "releases=Loot, members=lambda *_: ()",
+        "points in two fields",
+    ),
+    "sums of any shape": ("rows: Exact = additive('x', cells=True)", "releases=Loot", "how long its axes are"),
+    "totals of any shape": ("rows: Exact = additive_counts('x')", "releases=Loot", "how long its axes are"),
+    "counts of any shape": ("rows: Ints = counts('x')", "releases=Loot", "how long its axes are"),
+    "an axis that the question does not have": (
+        "rows: Exact = additive('x', cells=True, axes=('cells',))",
+        "releases=Loot",
+        "has the axis 'cells'",
+    ),
+    "an empty axis": ("rows: Exact = additive('x', cells=True, axes=(0,))", "releases=Loot", "has the axis 0"),
+    "units that the question does not have": (
+        "rows: Exact = additive('x', cells=True, axes=(), units='unit')",
+        "releases=Loot",
+        "takes its units from 'unit'",
+    ),
+    "an axis that compares as it likes": (
+        "rows: Exact = additive('x', cells=True, axes=(type('A', (int,), {})(3),))",
+        "releases=Loot",
+        "that fedclust did not make",
+    ),
     "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "write a description"),
 }
 
 
 def module_with(field, how):
     return f"{HEAD}\n@dataclass(frozen=True)\nclass Loot(Release):\n    {field}\n\n@handler({how}){TAIL}"
+
+
+@pytest.mark.parametrize("profile", SHIPPED)
+@pytest.mark.parametrize(
+    ("shape", "unit"), [((), 0), ((2,), 0), ((3,), 0), ((1, 2), 0), ((2, 3), 0), ((2,), -40), ((2,), -50)]
+)
+def test_another_package_has_no_choice_of_shapes_and_units(monkeypatch, profile, shape, unit):
+    """The question states 2 cells, 3 columns and two units; neither shapes nor units are masked."""
+
+    def answer(site, ask):
+        rows = np.zeros((*shape, 2), np.uint64)
+        return row_thieves.OneOfTwo(Exact(rows, np.full(shape, unit, np.int32)))
+
+    name = "row_thieves.cells_of_one_row"
+    honest = replace(THIEVES[name], answer=answer, message=row_thieves.TakeUnits, release=row_thieves.OneOfTwo)
+    monkeypatch.setitem(HANDLERS, name, honest)
+    policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}), aggregation="plain", min_cell=0)
+    ask = row_thieves.TakeUnits(TAKE.view, 2, np.full(2, -40, np.int32), np.full(2, -50, np.int32))
+    reply = asked(name, policy, take=ask)
+    assert isinstance(reply, SealedAnswer) == (shape == (2,) and unit == -40), reply
 
 
 @pytest.mark.parametrize("what", CANNOT_BE_IMPORTED)
@@ -640,6 +775,34 @@ def test_a_handler_that_failed_once_is_not_asked_again_in_that_run():
     steps = enumerate(zip(["first", "second", "second"], names, strict=True), 1)
     calls = [Call(run, step, name, TAKE, "each", ("a", "b", "c")) for step, (run, name) in steps]
     assert [desk.answer(call).code for call in calls] == ["not-as-declared", "failed", "failed"]
+
+
+def test_a_handler_cannot_pass_for_fedclusts_own_in_a_module_that_only_says_where_it_is(monkeypatch):
+    text = module_with(*CANNOT_BE_IMPORTED["shares"][:2])
+    for name in ("fedclust.core.passing", "fedclust.core.row_weights"):
+        module = types.ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        with pytest.raises(TypeError, match="not a function that a module of fedclust defines"):
+            exec(compile(text, fedclust.core.release.__file__, "exec"), vars(module))
+
+
+def test_a_function_of_fedclust_cannot_be_registered_again_with_other_declarations():
+    one = HANDLERS["initial_centers.seed_candidates"]
+    copied = types.FunctionType(one.answer.__code__, one.answer.__globals__, "seed_candidates_again")
+    copied.__annotations__ = one.answer.__annotations__
+    with pytest.raises(TypeError, match="not a function that a module of fedclust defines"):
+        handler(releases=one.release)(copied)
+
+
+def test_a_message_that_runs_code_when_a_site_reads_it_cannot_be_imported(tmp_path, monkeypatch):
+    text = module_with("rows: bool = facts('x')", "releases=Loot, max_distinct=1")
+    path = tmp_path / "loot.py"
+    path.write_text(text.replace("    view: View\n", "    view: View\n    def __post_init__(self): raise ValueError\n"))
+    spec = importlib.util.spec_from_file_location("loot", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "loot", module)
+    with pytest.raises(TypeError, match="runs code when a site reads it"):
+        spec.loader.exec_module(module)
 
 
 @pytest.mark.parametrize("module", ["bounds", "row_split", "gaussian_mixture"])

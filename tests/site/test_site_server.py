@@ -20,6 +20,7 @@ from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.stored_state import memory_of_package
 
 SECRET = 987654321.125
 
@@ -40,7 +41,7 @@ class Poke:
 
 @dataclass(frozen=True)
 class Count(Release):
-    count: Exact = additive_counts("a count")
+    count: Exact = additive_counts("a count", axes=())
 
 
 @handler(releases=Count)
@@ -109,7 +110,7 @@ def test_memory_and_answer_survive_a_restart_together(tmp_path):
     for step in (1, 2, 2, 3):  # the second step is asked twice, as after a crash
         at = desk(folder=tmp_path)
         assert isinstance(at.answer(call("test_site_server.tally", Poke("on"), step, "each")), SealedAnswer)
-        assert at.memory["r"]["count"].tolist() == [step]
+        assert memory_of_package(at.memory["r"], "test_site_server")["count"].tolist() == [step]
 
 
 def test_a_crash_between_ledger_and_memory_repeats_the_step(tmp_path):
@@ -120,7 +121,7 @@ def test_a_crash_between_ledger_and_memory_repeats_the_step(tmp_path):
     (tmp_path / "state").write_bytes(state)
     again = desk(folder=tmp_path)
     assert isinstance(again.answer(call("test_site_server.tally", Poke("on"), 2, "each")), SealedAnswer)
-    assert again.memory["r"]["count"].tolist() == [2]
+    assert memory_of_package(again.memory["r"], "test_site_server")["count"].tolist() == [2]
 
 
 @given(st.binary(max_size=200))

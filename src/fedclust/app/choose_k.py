@@ -34,6 +34,7 @@ T = TypeVar("T")
 K_CRITERIA = ("two-step", "index")
 INDEX_RULES = ("min", "elbow")
 DEFAULT_INDEX = "fuzzy-davies-bouldin"
+DEFAULT_RESTARTS = 5  # fits for each K
 DEFAULT_KS = range(2, 9)  # if no site can look for clusters on its own
 MIN_UPPER_K = 8  # the two-step search goes at least this far
 ASKS_PER_K, BASE_ASKS = (
@@ -67,7 +68,7 @@ def select_k(
     *,
     index: str | None = None,
     rule: str | None = None,
-    restarts: int = 5,
+    restarts: int = DEFAULT_RESTARTS,
     criterion: str | None = None,
     stability: str | None = "restarts",
 ) -> Selection:

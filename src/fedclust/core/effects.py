@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from fedclust.core.errors import QuorumLost
 from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
-from fedclust.core.release import Disclosure, FieldClass, Release, make_plain_copy
+from fedclust.core.release import Disclosure, FieldClass, Release, declared_schema, make_plain_copy
 from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Floats, PartyId
 
@@ -69,11 +69,12 @@ class Handler(Generic[M, R]):
     one_run: bool = False  # answered in another run of a study only if the question is the same
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
+    opens_all_clusters: bool = False  # reveals the sums of every cluster, which a study with a floor on sums forbids
     schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
     received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
     def __post_init__(self) -> None:
-        schema = MappingProxyType({name: replace(d) for name, d in self.release.schema().items()})
+        schema = MappingProxyType({name: replace(d) for name, d in declared_schema(self.release).items()})
         received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
         vars(self).update(schema=schema, received=received)
 
@@ -106,6 +107,7 @@ def handler(
     one_run: bool = False,
     plain_only: bool = False,
     opens_distances: bool = False,
+    opens_all_clusters: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` as a question, with what a site must know about it.
 
@@ -138,6 +140,8 @@ def handler(
         Not answered if sums are masked.
     opens_distances
         Not answered if the study sets opens to 'labels'.
+    opens_all_clusters
+        Not answered if the study sets opening to 'floored'.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
@@ -160,6 +164,7 @@ def handler(
             one_run,
             plain_only,
             opens_distances,
+            opens_all_clusters,
         )
         if made.name in HANDLERS:
             raise ValueError(f"two handlers are called {made.name}")

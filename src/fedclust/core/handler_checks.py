@@ -7,13 +7,22 @@ import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion
 from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
-from fedclust.core.release import FLOOR_FROM_QUESTION, MAX_ROWS, UNCHECKABLE_CLASSES, Release, check_declarations
+from fedclust.core.release import (
+    COLUMNS,
+    FLOOR_FROM_QUESTION,
+    MAX_ROWS,
+    UNCHECKABLE_CLASSES,
+    Disclosure,
+    Release,
+    check_declarations,
+)
 from fedclust.core.site_interface import View
 
 if TYPE_CHECKING:
@@ -88,6 +97,8 @@ def own_module_names() -> frozenset[str]:
 def check_handler(made: Handler[Any, Any]) -> None:
     """Refuse a question whose answer or message declares less than a site must know."""
     _check_place(made.answer, made.package)
+    if made.package == OWN_PACKAGE:
+        _check_own_code(made.answer)
     check_declarations(made.release)
     _check_message(made)
     if made.package == OWN_PACKAGE:
@@ -109,13 +120,7 @@ def check_handler(made: Handler[Any, Any]) -> None:
             f"{made.name} releases counts with hide_small=False, so a count of a single row could leave the site; "
             "declare them with hide_small=True"
         )
-    if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
-        raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
-    if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
-        raise TypeError(
-            f"{made.name} releases points; so that a site can check them, pass members= to @handler, and use a message "
-            "with a view"
-        )
+    _check_points(made)
     sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
     if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
         raise TypeError(
@@ -125,6 +130,9 @@ def check_handler(made: Handler[Any, Any]) -> None:
         raise TypeError(
             f"{made.name} releases facts; use max_distinct= to declare how many different answers a study may need"
         )
+    for name, declared in schema.items():
+        if declared.combine == "sum" or (declared.kind == "counts" and "points" not in made.classes):
+            _check_form(made, name, declared)
 
 
 def _check_place(answer: Callable[..., Any], package: str) -> None:
@@ -148,6 +156,44 @@ def _check_place(answer: Callable[..., Any], package: str) -> None:
         )
 
 
+def _check_points(made: Handler[Any, Any]) -> None:
+    """Refuse points of another package that a site could not compute again from the weights of the rows."""
+    schema = made.schema
+    if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
+        raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
+    if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
+        raise TypeError(
+            f"{made.name} releases points; so that a site can check them, pass members= to @handler, and use a message "
+            "with a view"
+        )
+    if sum(d.kind == "points" for d in schema.values()) > 1:
+        raise TypeError(
+            f"{made.name} releases points in two fields, and a site checks each field on its own; put them in one"
+        )
+
+
+def _check_own_code(answer: Callable[..., Any]) -> None:
+    """Refuse a handler that is not, word for word, a function that its file in this package decorates.
+
+    The file that code names and the module that it names can both be assigned. And a function of this package that
+    another one registers, under its own name or a new one, would come with other declarations.
+    """
+    code: CodeType = answer.__code__
+    spec = PathFinder.find_spec(answer.__module__, [str(Path(code.co_filename).resolve().parent)])
+    found = None if spec is None or spec.origin is None else _compiled_module(answer.__module__, spec.origin)
+    known = found is not None and any(code == one for one in found.co_consts if isinstance(one, CodeType))
+    taken = answer.__name__ in answer.__globals__  # a decorator runs before the name is there
+    if not known or taken or code.co_name != answer.__name__:
+        raise TypeError(
+            f"{answer.__module__}.{answer.__name__} is not a function that a module of fedclust defines as a question"
+        )
+
+
+@cache
+def _compiled_module(name: str, file: str) -> CodeType | None:
+    return SourceFileLoader(name, file).get_code(name)
+
+
 def _check_foreign_release(made: Handler[Any, Any]) -> None:
     """Refuse an answer type of another package that could behave differently from what it declares.
 
@@ -165,9 +211,35 @@ def _check_foreign_release(made: Handler[Any, Any]) -> None:
             )
 
 
+def _check_form(made: Handler[Any, Any], name: str, declared: Disclosure) -> None:
+    """Refuse an array whose shape or units do not follow from the question: they travel next to masked numbers
+    without a mask.
+    """
+    fields = typing.get_type_hints(made.message)
+    if declared.axes is None:
+        raise TypeError(
+            f"{made.name}.{name} must declare how long its axes are, such as axes=('centers', COLUMNS), or axes=() for "
+            "a single number"
+        )
+    for axis in declared.axes:
+        is_length = type(axis) is int and axis >= 1
+        is_field = type(axis) is str and (axis == COLUMNS or axis in fields)
+        if not (is_length or is_field):
+            raise TypeError(
+                f"{made.name}.{name} has the axis {axis!r}; use a whole number of at least 1, COLUMNS, or the name of "
+                f"a field of {made.message.__name__}"
+            )
+    if declared.units and declared.units not in fields:
+        raise TypeError(f"{made.name}.{name} takes its units from {declared.units!r}; name a field of the message")
+
+
 def _check_message(made: Handler[Any, Any]) -> None:
     """Refuse a message that holds a view or a floor without declaring it by its type."""
     hints = typing.get_type_hints(made.message)
+    if made.package != OWN_PACKAGE and any("__post_init__" in vars(one) for one in made.message.__mro__):
+        raise TypeError(
+            f"{made.name}: the message {made.message.__name__} runs code when a site reads it; remove `__post_init__`"
+        )
     if issubclass(made.message, ViewedQuestion) and issubclass(made.message, GapsQuestion):
         raise TypeError(
             f"{made.name}: the view of a ViewedQuestion already says how missing values are handled; do not "
@@ -181,7 +253,7 @@ def _check_message(made: Handler[Any, Any]) -> None:
             f"{made.name}: a message with a view must be a ViewedQuestion or a GapsQuestion, which declares how "
             "missing values are handled"
         )
-    noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
+    noisy = made.schema if issubclass(made.release, Noisy) else {}
     if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
         raise TypeError(f"{made.name}: an answer with noise must inherit from Noisy and have the single field `sums`")
     if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
@@ -189,7 +261,7 @@ def _check_message(made: Handler[Any, Any]) -> None:
             f"{made.name}: a PricedQuestion must request an answer with noise, and only a PricedQuestion may "
             "request one"
         )
-    floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
+    floors = {d.floor for d in made.schema.values() if d.kind == "points"}
     if FLOOR_FROM_QUESTION in floors and not issubclass(made.message, FlooredQuestion):
         raise TypeError(
             f"{made.name}: the question sets the floor of its points (the minimum number of rows for each "

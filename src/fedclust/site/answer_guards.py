@@ -62,7 +62,7 @@ def check_sums_of_cells(a: AnswerContext) -> str | None:
 def check_number_count(a: AnswerContext) -> str | None:
     """Refuse once the numbers sent in all rounds of a run would suffice to solve for the rows."""
     q = a.question
-    if not q.policy.max_ratio or variant_of_answer(q.call, a.release) in q.tally.questions:
+    if not q.policy.max_ratio or not q.tally.reveals_more(variant_of_answer(q.call, a.release)):
         return None
     count = q.tally.numbers + count_numbers(a.release, all_counts=q.handler.is_foreign)
     return "too-many-numbers" if count > q.policy.max_ratio * q.rows * max(1, len(a.site.columns)) else None
@@ -83,8 +83,13 @@ def check_distinct_answers(a: AnswerContext) -> str | None:
     q = a.question
     if not (q.handler.is_foreign and q.handler.max_distinct):
         return None
-    known = variant_of_answer(q.call, a.release) in q.tally.questions
-    return None if known or q.tally.distinct_questions[q.handler.name] < q.handler.max_distinct else "too-many-facts"
+    variant = variant_of_answer(q.call, a.release)
+    if not q.tally.reveals_more(variant):
+        return None
+    few = q.tally.distinct_questions[q.handler.name] < q.handler.max_distinct
+    bits = class_checks.bits_of_sent_facts(q.tally, q.parties) + q.tally.bits_of_timing(variant)
+    bits += class_checks.bits_of_facts(q.handler, q.parties)
+    return None if few and bits <= class_checks.MAX_FACT_BITS else "too-many-facts"
 
 
 def check_field_classes(a: AnswerContext) -> str | None:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.release import HIDDEN_COUNT
-from fedclust.core.types import Ints
 
 
-def hide_small_counts(counts: Ints, floor: int) -> Ints:
+def hide_small_counts(counts: Any, floor: int) -> Any:
     """Counts with every one below the floor hidden, none at all included: where 0 is shown, hidden is some.
+
+    A single count is hidden likewise.
 
     The total reveals the sum of the hidden counts, so they are at least two and a floor of rows; if not, the
     smallest of the others is hidden with them.
@@ -19,10 +20,11 @@ def hide_small_counts(counts: Ints, floor: int) -> Ints:
     >>> hide_small_counts(np.array([20, 3, 9]), 5).tolist()
     [20, -1, -1]
     """
-    hidden = counts < (floor if floor > 1 else 0)
+    hidden = np.asarray(counts < (floor if floor > 1 else 0))
     while hidden.any() and not hidden.all() and (hidden.sum() < 2 or counts[hidden].sum() < floor):
         hidden.flat[np.where(hidden, np.iinfo(np.int64).max, counts).argmin()] = True
-    return np.where(hidden, HIDDEN_COUNT, counts)
+    found = np.where(hidden, HIDDEN_COUNT, counts)
+    return found if isinstance(counts, np.ndarray) else int(found)
 
 
 def round_counts(counts: Any, step: int) -> Any:

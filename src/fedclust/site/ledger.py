@@ -54,6 +54,9 @@ class Tally:
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
     distinct_questions: Counter[str] = field(default_factory=Counter)  # questions, by handler
+    last_answers: dict[str, str] = field(default_factory=dict)  # of other packages, by question
+    times_asked: Counter[str] = field(default_factory=Counter)  # questions of other packages
+    timing_bits: int = 0  # what the number of equal answers before each other one can hold
     series: dict[str, set[str]] = field(default_factory=dict)  # of runs that received an answer, by handler
     cohorts: set[frozenset[str]] = field(default_factory=set)
     gaps: str = ""
@@ -72,11 +75,29 @@ class Tally:
         if entry.opened:
             self.cohorts.add(frozenset(entry.opened.split("\n")))
         self.gaps = self.gaps or entry.gaps
-        if entry.question not in self.questions:
+        if self.reveals_more(entry.question):
             self.numbers += entry.numbers
-        if entry.question and entry.question not in self.questions:
+        if entry.question and self.reveals_more(entry.question):
             self.distinct_questions[entry.handler] += 1
+            self.timing_bits += self.bits_of_timing(entry.question)
             self.questions |= {entry.question, entry.question.partition(ANSWER_SEPARATOR)[0]}
+        question, separator, answer = entry.question.partition(ANSWER_SEPARATOR)
+        if separator:
+            self.last_answers[question] = answer
+            self.times_asked[question] += 1
+
+    def reveals_more(self, variant: str) -> bool:
+        """Return whether an answer reveals more than those before it.
+
+        An answer of another package reveals nothing if it is the latest answer to the same question. An answer that was
+        sent earlier reveals something: two answers that alternate can spell a row.
+        """
+        question, separator, answer = variant.partition(ANSWER_SEPARATOR)
+        return self.last_answers.get(question) != answer if separator else variant not in self.questions
+
+    def bits_of_timing(self, variant: str) -> int:
+        """Return how many bits another package could hide in when an answer to the same question changes."""
+        return self.times_asked[variant.partition(ANSWER_SEPARATOR)[0]].bit_length()
 
 
 class Ledger:

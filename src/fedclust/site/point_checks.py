@@ -139,14 +139,18 @@ class PointCheck:
             if weights.shape != (len(places), block.shape[1]) or not bool((weights >= 0).all()):
                 return np.zeros(len(places), bool)
             total += weights.sum(axis=1)
-            squares += (weights * weights).sum(axis=1)
+            with np.errstate(over="ignore", under="ignore"):
+                squares += (weights * weights).sum(axis=1)
             largest = np.maximum(largest, weights.max(axis=1, initial=0.0))
             rows += (weights > 0).sum(axis=1)
             pull += weights @ block.T
             parts += [weights] if self.handler.is_foreign else []
         some = np.where(total > 0, total, 1.0)
         fits = (np.abs(pull / some[:, None] - places) <= self._mean_tolerance).all(axis=1)
-        enough = (total > 0) & (total**2 >= FLOOR_TOLERANCE * floor * squares)
+        with np.errstate(over="ignore", under="ignore"):
+            square = total**2
+            exact = np.isfinite(square) & (squares >= TINY)  # squares that vanish or overflow compare as anything
+            enough = exact & (square >= FLOOR_TOLERANCE * floor * squares)
         if self.max_share:
             enough &= FLOOR_TOLERANCE * largest <= self.max_share * total
         if enough.all() and self.handler.is_foreign and not self._are_independent_of_single_rows(parts):

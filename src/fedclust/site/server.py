@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from fedclust.core.errors import (
     OverBudget,
     WireError,
 )
-from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
@@ -37,9 +36,9 @@ from fedclust.site.ledger import Ledger
 from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import Policy
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
+from fedclust.site.stored_state import SavedState, memory_of_package, read_stored_state, replace_memory_of_package
 from fedclust.site.vault import Vaults
 
-MEMORY_LAYOUT = 1  # of what handlers store
 ERROR_CODES: dict[type[Exception], str] = {
     DataError: "bad-data",
     OutOfBounds: "out-of-bounds",
@@ -51,9 +50,6 @@ ERROR_CODES: dict[type[Exception], str] = {
 }
 
 
-PACKAGE_MARK = "/package"  # beside the values that another package stored: its name
-
-
 class ForeignHandlerFailed(RuntimeError):
     """The handler of another package raised an error, of whatever kind."""
 
@@ -63,71 +59,10 @@ def _one_error_for_all(handler: Handler[Any, Any]) -> Iterator[None]:
     """Turn every error in the code of another package into the same error: its kind could carry bits of a row."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         if not handler.is_foreign or isinstance(error, NotAsDeclared):
             raise
         raise ForeignHandlerFailed("the handler of another package failed") from error
-
-
-@dataclass(frozen=True)
-class _StoredState:
-    memory: dict[str, Array]
-
-
-def _read_stored_state(handler: Handler[Any, Any], answer: Any) -> Any:
-    """Return an answer of another package with the state that it stores as plain arrays, before anything leaves.
-
-    An answer that left and a state that could not be stored afterwards would be a message.
-    """
-    if not (handler.is_foreign and isinstance(answer, Keep)):
-        return answer
-    if answer.order is not None:
-        raise NotAsDeclared(
-            "only fedclust's own alignment may choose which rows a run reads; remove `order` from the answer's Keep"
-        )
-    return Keep(answer.release, wire.copy_as(_StoredState, _StoredState(dict(answer.memory))).memory)
-
-
-def memory_of_package(memory: Mapping[str, Array], package: str) -> Mapping[str, Array]:
-    """Return what a handler of a package may read of a run's stored state: only what its own package stored.
-
-    What another package stores would otherwise leave by fedclust's own answers, which the rules trust more.
-    """
-    mark = memory.get(PACKAGE_MARK)
-    owner = OWN_PACKAGE if mark is None else mark.tobytes().decode()
-    return {name: value for name, value in memory.items() if name != PACKAGE_MARK} if owner == package else {}
-
-
-def mark_package(memory: Mapping[str, Array], package: str) -> dict[str, Array]:
-    """Return a stored state that names its package, unless that is fedclust."""
-    if package == OWN_PACKAGE:
-        return dict(memory)
-    return {**memory, PACKAGE_MARK: np.frombuffer(package.encode(), np.uint8)}
-
-
-@dataclass(frozen=True)
-class SavedState:
-    """A site's stored state together with the answer that produced it, so that both survive or neither does."""
-
-    run: str
-    step: int
-    digest: bytes
-    reply: bytes
-    memory: dict[str, Array]
-    layout: int = MEMORY_LAYOUT
-
-    @classmethod
-    def read(cls, path: Path) -> SavedState:
-        try:
-            found = wire.decode(cls, path.read_bytes())
-        except WireError:
-            found = None
-        if found is None or found.layout != MEMORY_LAYOUT:
-            raise DataError(
-                f"{path} is damaged, or was written by another version of fedclust; move the file away and "
-                "start the study again"
-            )
-        return found
 
 
 class SiteServer:
@@ -145,13 +80,22 @@ class SiteServer:
         approval: Approval | None = None,
         split: str | None = None,
         method: str | None = None,
+        floored: bool = False,
         needs_alignment: bool = False,
     ) -> None:
         self.site_data = site_data
         noise_budget = NoiseBudget(policy, folder, durable=durable)
         ledger = Ledger(folder, durable=durable)
         self.gate = Gate(
-            site_data.party, policy, ledger, vaults, approval, noise_budget=noise_budget, split=split, method=method
+            site_data.party,
+            policy,
+            ledger,
+            vaults,
+            approval,
+            noise_budget=noise_budget,
+            split=split,
+            method=method,
+            floored=floored,
         )
         self.seed = seed
         self.needs_alignment = needs_alignment  # in a study of common rows, no other rows are read
@@ -201,7 +145,9 @@ class SiteServer:
         if isinstance(error, OutOfBounds):
             self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would reveal a largest value
         code = next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "failed")
-        if isinstance(error, (ForeignHandlerFailed, NotAsDeclared)):
+        one = HANDLERS.get(call.handler)
+        foreign = one is not None and one.is_foreign and not isinstance(error, (KeysRefused, AnswerChanged))
+        if foreign or isinstance(error, (ForeignHandlerFailed, NotAsDeclared)):
             self.gate.abstain(call, code)  # a failure in one round and none in the next would be a message too
         return code
 
@@ -223,6 +169,8 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
+        if code := self._refusal_in_advance(call, handler):
+            return Refusal(self.party, code)
         site_data = self.data_for_run(call.run)
         with _one_error_for_all(handler):
             missing = missing_rule_of(call.message, handler.reads)
@@ -230,7 +178,7 @@ class SiteServer:
             return Refusal(self.party, "not-aligned")
         rows = site_data.survey_for(missing).rows if self._must_count_rows(handler) else 0
         with _one_error_for_all(handler):
-            if code := self.gate.admit(call, handler, rows):
+            if code := self._admit(call, handler, rows):
                 return Refusal(self.party, code)
         context = self._make_context(call, handler, missing)
         message = self._read_message(call, handler)
@@ -242,7 +190,7 @@ class SiteServer:
             else self.compute_answer(handler, context, message)
         )
         with _one_error_for_all(handler):
-            answer = _read_stored_state(handler, answer)
+            answer = read_stored_state(handler, answer)
             release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
             if handler.is_foreign:  # the rules ask a context that the handler has not seen
                 context = self._make_context(call, handler, missing)
@@ -253,6 +201,24 @@ class SiteServer:
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
         return sealed
+
+    def _refusal_in_advance(self, call: Call, handler: Handler[Any, Any]) -> str | None:
+        """Return the code to refuse a question of another package with before any of its code runs, or None."""
+        if not handler.is_foreign:
+            return None
+        if not self.gate.policy.allows(handler):
+            return "handler-not-allowed"
+        return None if self.gate.policy.has_no_rules else self.gate.ledger.tally(call.run).abstained
+
+    def _admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
+        """Return the code to refuse a question with, or None; another package gets no answer afterwards.
+
+        The rules run code of its message, so a refusal in one round and none in the next would be a message too.
+        """
+        code = self.gate.admit(call, handler, rows)
+        if code is not None and handler.is_foreign:
+            self.gate.abstain(call, code)
+        return code
 
     def _read_message(self, call: Call, handler: Handler[Any, Any]) -> Any:
         """Return the question for a handler; another package gets a copy, because the rules read the question later."""
@@ -288,7 +254,8 @@ class SiteServer:
         """Store what an answer asks the site to remember."""
         if answer.order is not None:
             self._save_order(call.run, answer.order)
-        self._save_memory(call, sealed, mark_package(answer.memory, handler.package))
+        before = self.memory.get(call.run, {})
+        self._save_memory(call, sealed, replace_memory_of_package(before, handler.package, answer.memory))
 
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
         """Return the answer to a question, before the gate has seen it."""
