@@ -17,6 +17,7 @@ from fedclust.algorithms.cmeans.floored_opening import (
     share_counts,
 )
 from fedclust.algorithms.cmeans.opened_cells import OpenedPartition, Partition, record_opening
+from fedclust.algorithms.shared.cell_tree import MAX_DECISIONS
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Protocol, SealedMessages, collect_messages, each, forward_messages
 from fedclust.core.errors import RunFailed
@@ -68,7 +69,7 @@ def count_questions(max_iter: int, fits: int, sites: int) -> dict[str, int]:
     """The maximum number of times a run asks each question in which the sites decide, as counted by a plan."""
     if sites < MIN_TESTED_SITES:
         return {} if sites == 1 else {make_secret.name: 1, receive_secret.name: 1}
-    asked = max_iter * fits
+    asked = (max_iter + MAX_DECISIONS) * fits
     return {
         make_secret.name: 1,
         receive_secret.name: 1,
