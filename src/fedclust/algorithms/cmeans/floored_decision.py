@@ -21,8 +21,16 @@ from fedclust.algorithms.shared.cell_tree import MAX_DECISIONS
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Protocol, SealedMessages, collect_messages, each, forward_messages
 from fedclust.core.errors import RunFailed
-from fedclust.core.types import Bools, PartyId
+from fedclust.core.types import Bools, Floats, PartyId
 from fedclust.privacy import floor_test
+
+
+@dataclass(frozen=True)
+class StartFacts:
+    """What opened cells show of the initial centres: their objective, and the rows of the cells nearest to each."""
+
+    objective: float
+    sizes: Floats
 
 
 @dataclass
@@ -30,6 +38,7 @@ class OpeningRecord:
     """What the coordinator of one run knows about opened cells, for all fits of the run."""
 
     earlier: tuple[OpenedPartition, ...] = ()
+    start: StartFacts | None = None  # of the initial centres that the next fit begins with
     has_secret: bool = False
 
     def add(self, partition: Partition, opened: Bools) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, agree_on_secret, decide_openings
+from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
 from fedclust.algorithms.cmeans.opened_cells import tree_partition, whole_table
 from fedclust.algorithms.shared.cell_sums import PartsQuestion
 from fedclust.core.effects import Protocol
 from fedclust.core.site_interface import View
-from fedclust.core.types import Bools
+from fedclust.core.types import Bools, Floats
 
 
 @dataclass
@@ -31,6 +31,10 @@ class FlooredCells:
         asked = FloorQuestion(self.view, tree_partition(ask), self.record.earlier, self.floor, self.roles)
         allowed, _ = yield from decide_openings(asked)
         return np.asarray(allowed[ask.asked], np.bool_)
+
+    def record_start(self, objective: float, sizes: Floats) -> None:
+        """Note what the cells show of the initial centres."""
+        self.record.start = StartFacts(objective, sizes)
 
     def record_parts(self, ask: PartsQuestion) -> None:
         """Note that the parts of a question have been opened."""

@@ -31,7 +31,8 @@ from fedclust.core.effects import Protocol, total
 from fedclust.core.round_padding import pad_rounds
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
-from fedclust.kernels.row_sample import sample_share
+from fedclust.kernels import distances
+from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.privacy.padding import Padding
 from fedclust.questions import standardisation
 
@@ -103,7 +104,8 @@ def best_of_draws(view: View, draws: Sequence[Floats], seed: int) -> Protocol[Fl
     """The one of several sets of centres with the least objective over all rows."""
     found = yield from standardisation.column_statistics(view)
     share = sample_share(float(found.counts.max()))
-    return (yield from _race(RaceQuestion(view, seed, share, found.mean, np.stack(draws))))
+    best, _ = yield from _race(RaceQuestion(view, seed, share, found.mean, np.stack(draws)))
+    return best
 
 
 def _centers_from_cells(
@@ -126,8 +128,13 @@ def _centers_from_cells(
         return StartCenters(same)
     if (missing := ask.count - len(cells.means)) >= 0:
         return StartCenters(np.concatenate([cells.means, cells.draw_points(missing, rng)]), missing)
-    made = candidates(cells)
-    return StartCenters((yield from _race(RaceQuestion(*cells.frame.sample, np.stack(made)))))
+    made = np.stack(candidates(cells))
+    best, objective = yield from _race(RaceQuestion(*cells.frame.sample, made))
+    if ask.opening is not None and objective is not None:
+        nearest, _ = distances.nearest_centers(np.ascontiguousarray(cells.means.T), best)
+        sizes = np.bincount(nearest, weights=cells.rows, minlength=ask.count).astype(np.float64)
+        ask.opening.record_start(objective, sizes)
+    return StartCenters(best)
 
 
 def _draws_around_mean(
@@ -138,12 +145,13 @@ def _draws_around_mean(
     return [found.mean + 2 * found.sd * rng.uniform(-1, 1, shape) for _ in range(ask.candidates)]
 
 
-def _race(ask: RaceQuestion) -> Protocol[Floats]:
-    """The first of the candidates with the least objective."""
+def _race(ask: RaceQuestion) -> Protocol[tuple[Floats, float | None]]:
+    """The first of the candidates with the least objective, and this objective if it was asked for over all rows."""
     if len(ask.candidates) == 1:
-        return np.asarray(ask.candidates[0], np.float64)
+        return np.asarray(ask.candidates[0], np.float64), None
     found = (yield from total(objectives, ask)).objectives.to_floats()
-    return np.asarray(ask.candidates[int(np.argmin(found))], np.float64)
+    best = int(np.argmin(found))
+    return np.asarray(ask.candidates[best], np.float64), float(found[best]) if ask.share >= WHOLE_TABLE else None
 
 
 def _draw_by_weight(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
