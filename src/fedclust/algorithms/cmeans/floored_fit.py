@@ -97,8 +97,8 @@ class ClosedClusters:
             kept = f"Clusters whose sums were never opened: {never}. They kept their initial centres. "
             if has_start:
                 kept += (
-                    "Their sizes are those of the groups of rows that the initial centres come from, and the inertia is "
-                    "that of all initial centres."
+                    "Their sizes are those of the groups of rows that the initial centres come from, and the inertia "
+                    "is that of all initial centres."
                 )
             else:
                 kept += (
