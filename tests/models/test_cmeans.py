@@ -171,7 +171,7 @@ def test_no_random_state_draws_a_recorded_seed():
 
 
 def test_few_rows_still_start_and_say_how():
-    model = fc.KMeans(2).fit(np.array([[0.0], [1.0], [9.0]]))
+    model = fc.KMeans(2, init="careful").fit(np.array([[0.0], [1.0], [9.0]]))
     assert any(note.startswith("init='careful' found only 0 means of five rows") for note in model.notes_)
     assert np.isfinite(model.cluster_centers_).all()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedclust.algorithms.shared.spread_free_centers import STUDY_CELL_FLOOR
 from fedclust.app.run_folder import EngineChoice, Run
 from fedclust.app.serve import refuse_site_only_keys, site_schema
 from fedclust.app.study import OpenStudy, Study
@@ -116,6 +117,7 @@ def open_served_study(
         align=study.align,
         coordinator_adds=enrolled is not None,
     )
+    fed.cell_floor = STUDY_CELL_FLOOR
     estimator = study.make_estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
     return OpenStudy(study, fed, estimator)

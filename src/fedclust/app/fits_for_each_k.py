@@ -88,6 +88,7 @@ def agreement_without_each_site(fits: FitsForEachK, models: Sequence[CentersMode
             schema=fits.fed.schema,
             local_sites=LocalSites(sites),
         )
+        some.cell_floor = fits.fed.cell_floor
         rest.append(fits.fit_with_k(models[0].n_clusters, fed=some)[0])
     return _mean_agreement(fits, [(models[0], other) for other in rest])
 

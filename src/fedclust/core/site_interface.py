@@ -146,6 +146,9 @@ class Site(Protocol):
     def blocks(self, view: View) -> Iterable[Array]:
         """Return the rows in blocks of columns: a list if they are in memory, otherwise one block at a time."""
 
+    def sample(self, view: View, seed: int, share: int) -> Iterable[Floats]:
+        """Return the rows of a public sample in blocks of columns; `share` is counted in 2^-32 of all rows."""
+
     def ids(self) -> Array | None:
         """The id of every row that the party holds, including rows that the run does not read; None without an id
         column.

@@ -20,7 +20,7 @@ def federation_of_rows(rows: Any, columns: Sequence[str] | None = None) -> Feder
 
 def federation_with_data(fed: Federation, site_data: Mapping[PartyId, tuple[SiteData, Policy]]) -> Federation:
     """Return a federation like another one, but without a record, and with other rows at its sites."""
-    return Federation.from_site_data(
+    derived = Federation.from_site_data(
         site_data,
         columns=fed.columns,
         split=fed.split,
@@ -30,3 +30,5 @@ def federation_with_data(fed: Federation, site_data: Mapping[PartyId, tuple[Site
         aggregation=fed.aggregation,
         align=fed.align,
     )
+    derived.cell_floor = fed.cell_floor
+    return derived

@@ -79,6 +79,7 @@ class Federation:
         self.columns = columns
         self.schema = {name: Column() for name in columns} if schema is None else dict(schema)
         self.seed = seed
+        self.cell_floor = 1  # the fewest rows behind a cell that initial centres are computed from; a study raises it
         record = _to_run_record(run)
         self.folder = None if record is None else record.folder
         self.local_sites = local_sites or LocalSites()

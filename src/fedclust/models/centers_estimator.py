@@ -11,6 +11,14 @@ import numpy as np
 from fedclust.algorithms.cmeans import column_split, row_split, rows_with_gaps
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.shared.spread_free_centers import (
+    AUTO_CANDIDATES,
+    MAX_START_ASKS,
+    StartRequest,
+    best_of_draws,
+    plus_plus_centers,
+    random_centers,
+)
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
@@ -18,12 +26,22 @@ from fedclust.core.types import Floats, PartyId
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
 from fedclust.models import fit_notes
 from fedclust.models.assignment import CentersModel
-from fedclust.models.input_checks import is_quorum, is_real_number, is_whole_number, require, require_rows
+from fedclust.models.input_checks import (
+    SEED_LIMIT,
+    is_quorum,
+    is_real_number,
+    is_whole_number,
+    require,
+    require_rows,
+)
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
 from fedclust.questions.missing_values import missing_value_notes
 
-INIT_METHODS = ("box", "party", "careful")
+INIT_METHODS = ("k-means++", "random", "box", "party", "careful")
+TREE_INITS = ("k-means++", "random")  # from totals over all rows and public draws
+SPREAD_INITS = ("party", "careful")  # from points that single sites send
+MAX_CANDIDATES = 1000
 CENTER_SCALES = ("none", "minmax", "standardise")
 
 
@@ -46,6 +64,7 @@ class CentersEstimator(CentersModel):
 
     n_clusters: int
     init: Any
+    n_init: int | str = "auto"
     tol: float | None
     max_iter: int
     scale: str
@@ -108,10 +127,13 @@ class CentersEstimator(CentersModel):
         if not isinstance(self.init, str):
             return self._given_centers(fed), []
         rng = np.random.default_rng((self.seed_, 1))
+        if self.init in TREE_INITS:
+            return (yield from self._centers_from_totals(fed, view, rng))
+        notes = self._spread_notes(fed)
         if self.init == "party":
             return view.to_original_units(
                 (yield from initial_centers.party_centers(view, self.n_clusters, fed.parties, self.seed_, rng))
-            ), []
+            ), notes
         if self.init == "careful":
             seeding = rows_with_gaps.careful_centers if view.missing == "partial" else initial_centers.careful_centers
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
@@ -120,11 +142,58 @@ class CentersEstimator(CentersModel):
                 f"init='careful' found only {means} means of five rows to start from; the other {drawn} centres were "
                 "drawn at random."
             )
-            return view.to_original_units(centers), [note] if drawn else []
+            return view.to_original_units(centers), [note, *notes] if drawn else notes
+        return view.to_original_units((yield from self._box_centers(view, box))), []
+
+    def _centers_from_totals(
+        self, fed: Federation, view: View, rng: np.random.Generator
+    ) -> Protocol[tuple[Floats, list[str]]]:
+        """Return centres that are the same for every spread of the rows, in original units, and notes on them."""
+        ask = StartRequest(
+            self.n_clusters,
+            self._candidate_count,
+            self.seed_,
+            floor=fed.cell_floor,
+            everyone=self.quorum == ALL_PARTIES,
+        )
+        find = plus_plus_centers if self.init == "k-means++" else random_centers
+        found = yield from find(view, ask, rng)
+        note = (
+            f"init='{self.init}' found only {self.n_clusters - found.drawn} groups of rows to start from; the other "
+            f"{found.drawn} centres were drawn at random."
+        )
+        return view.to_original_units(found.centers), [note] if found.drawn else []
+
+    def _box_centers(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Floats]:
+        """Return the best of some draws within the bounds, in the view."""
         seen = None if box is None else (view.transform_points(box[0]), view.transform_points(box[1]))
-        return view.to_original_units(
-            (yield from initial_centers.box_centers(view, self.n_clusters, self.seed_, seen))
-        ), []
+        draws = []
+        for number in range(self._candidate_count):
+            seed = (self.seed_ + number) % SEED_LIMIT
+            draws.append((yield from initial_centers.box_centers(view, self.n_clusters, seed, seen)))
+        return draws[0] if len(draws) == 1 else (yield from best_of_draws(view, draws, self.seed_))
+
+    @property
+    def _candidate_count(self) -> int:
+        """How many sets of initial centres are compared over all rows."""
+        if self.n_init == "auto":
+            return AUTO_CANDIDATES if isinstance(self.init, str) and self.init == "k-means++" else 1
+        return int(self.n_init)
+
+    @property
+    def _max_asks(self) -> int:
+        from_totals = isinstance(self.init, str) and self.init in TREE_INITS
+        return super()._max_asks + (MAX_START_ASKS if from_totals else 0)
+
+    def _spread_notes(self, fed: Federation) -> list[str]:
+        """Return the note on a start that depends on who holds which row."""
+        if not self.lossless or len(fed.parties) == 1:
+            return []
+        note = (
+            f"With init='{self.init}' the initial centres, and so the result, depend on how the rows are spread over "
+            "the sites. With init='k-means++' they do not."
+        )
+        return [note]
 
     def _fit_columns(self, fed: Federation) -> Protocol[column_split.ColumnFit]:
         given = None if isinstance(self.init, str) else self._given_centers(fed)
@@ -135,10 +204,10 @@ class CentersEstimator(CentersModel):
         places = column_split.draw_placements(fed.column_places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from column_split.agree_on_table(fed.column_places, how, places)
         self._check_row_count(require_rows(table.rows, self._missing_rule))
-        return (yield from self._iterate_columns(fed, table, careful=given is None and not drawn))
+        return (yield from self._iterate_columns(fed, table, seeding=given is None and not drawn))
 
     def _iterate_columns(
-        self, fed: Federation, table: column_split.JointTable, *, careful: bool
+        self, fed: Federation, table: column_split.JointTable, *, seeding: bool
     ) -> Protocol[column_split.ColumnFit]:
         """Move the centres over a column split."""
         return column_split.fit(
@@ -148,7 +217,7 @@ class CentersEstimator(CentersModel):
             tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
             seed=self.seed_,
-            careful=careful,
+            seeding=seeding,
             reveal_slices=fed.local_sites.all_allow(column_split.reveal),
         )
 
@@ -254,6 +323,7 @@ class CentersEstimator(CentersModel):
             not isinstance(self.init, str) or self.init in INIT_METHODS,
             f"init is '{self.init}'; choose one of {', '.join(INIT_METHODS)}, or give centres",
         )
+        self._check_candidates(fed)
         require(
             is_real_number(self.participation) and 0 < self.participation <= 1,
             f"the parameter 'participation' is {self.participation!r}; it must be a number above 0 and at most 1",
@@ -272,8 +342,8 @@ class CentersEstimator(CentersModel):
             drawn = isinstance(self.init, str) and self.init == "party"
             require(
                 not drawn,
-                "init='party' needs rows without missing values; with missing='partial' use init='box' or "
-                "init='careful'",
+                "init='party' needs rows without missing values; with missing='partial' use init='k-means++' or "
+                "init='box'",
             )
             paper = self.small_sites == "paper" or self._hide_singletons
             require(
@@ -286,10 +356,28 @@ class CentersEstimator(CentersModel):
             require(
                 self._missing_rule == "refuse", "a column split cannot have missing values; set missing to 'refuse'"
             )
-            drawn = isinstance(self.init, str) and self.init == "party"
-            require(not drawn, "init='party' works on row splits only; for a column split use 'box' or 'careful'")
+            by_index = not isinstance(self.init, str) or self.init in ("k-means++", "box")
+            require(
+                by_index, f"init='{self.init}' works on row splits only; for a column split use 'k-means++' or 'box'"
+            )
             require(self.quorum == ALL_PARTIES, "a column split needs all sites in every step; set quorum to 'all'")
             require(self.participation == 1, "a column split needs all sites in every round; set participation to 1")
+
+    def _check_candidates(self, fed: Federation) -> None:
+        """Refuse a number of candidates where only one set of initial centres is possible."""
+        several = is_whole_number(self.n_init) and 1 <= int(self.n_init) <= MAX_CANDIDATES
+        require(
+            self.n_init == "auto" or several,
+            f"n_init is {self.n_init!r}; it must be 'auto' or a whole number from 1 to {MAX_CANDIDATES}",
+        )
+        if self.n_init in ("auto", 1):
+            return
+        drawn = isinstance(self.init, str) and self.init not in SPREAD_INITS
+        require(
+            drawn and fed.split == "rows",
+            f"n_init is {self.n_init}, but only init='k-means++', 'random' and 'box' on a row split have several "
+            "candidates; set n_init to 'auto'",
+        )
 
 
 def _join_slices(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:

@@ -21,10 +21,16 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     ----------
     n_clusters : int, default=8
         Number of clusters.
-    init : {"careful", "box", "party"} or array, default="careful"
-        Initial centres. "careful" is k-means++ on means of five rows, "box" draws uniformly within the bounds
-        or, without bounds, within mean +- 2 standard deviations. "party" lets one random site draw within its own mean
-        +- 2 standard deviations. An array gives the centres in original units.
+    init : {"k-means++", "random", "box", "party", "careful"} or array, default="k-means++"
+        Initial centres. "k-means++" is greedy k-means++ on the means of small cells of the table, and "random" draws
+        among these means; both need only sums over all sites. "box" draws uniformly within the bounds or, without
+        bounds, within mean +- 2 standard deviations. An array gives the centres in original units. "party" lets one
+        random site draw within its own mean +- 2 standard deviations, and "careful" is k-means++ on means of five rows
+        at each site; with these two, the result depends on how the rows are spread over the sites. For a column split,
+        "k-means++" draws rows by their squared distances; the other choices are "box" and an array.
+    n_init : "auto" or int, default="auto"
+        Number of sets of initial centres that are compared over all rows. The best of them is used. "auto" is 20 for
+        "k-means++" and 1 for all others; "random" and "box" also take a number.
     tol : float or None, default=1e-6
         Stop when the centres move by less than this. With None, all `max_iter` iterations run.
     max_iter : int, default=100
@@ -84,7 +90,8 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
         self,
         n_clusters: int = 8,
         *,
-        init: Any = "careful",
+        init: Any = "k-means++",
+        n_init: int | str = "auto",
         tol: float | None = 1e-6,
         max_iter: int = 100,
         scale: str = "none",
@@ -99,6 +106,7 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     ) -> None:
         self.n_clusters = n_clusters
         self.init = init
+        self.n_init = n_init
         self.tol = tol
         self.max_iter = max_iter
         self.scale = scale
@@ -143,7 +151,7 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersEstimator):
 
     Parameters
     ----------
-    n_clusters, init, tol, max_iter, scale, missing, bounds, participation, quorum, small_sites, random_state
+    n_clusters, init, n_init, tol, max_iter, scale, missing, bounds, participation, quorum, small_sites, random_state
         As for `KMeans`.
     m : float, default=2.0
         Fuzziness, the exponent of the memberships: above 1 and at most 100.
@@ -165,7 +173,8 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersEstimator):
         n_clusters: int = 8,
         *,
         m: float = 2.0,
-        init: Any = "careful",
+        init: Any = "k-means++",
+        n_init: int | str = "auto",
         tol: float | None = 1e-6,
         max_iter: int = 100,
         scale: str = "none",
@@ -179,6 +188,7 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersEstimator):
         self.n_clusters = n_clusters
         self.m = m
         self.init = init
+        self.n_init = n_init
         self.tol = tol
         self.max_iter = max_iter
         self.scale = scale

@@ -40,7 +40,7 @@ class GaussianMixture(CentersEstimator):
     family : {"EII", "VII", "VVI", "EEE"}, default="VVI"
         Form of the covariances: "EII" is one variance for all components, "VII" one variance for each component, "VVI"
         a diagonal matrix for each, "EEE" one full matrix for all.
-    init : {"careful", "box", "party"} or array, default="careful"
+    init : {"k-means++", "random", "box", "party", "careful"} or array, default="k-means++"
         Initial centres, as for `KMeans`. At first, every row belongs entirely to the component of its nearest centre.
     tol : float or None, default=1e-6
         Stop when a round adds less than this to the mean log-likelihood. With None, the run never stops early.
@@ -48,7 +48,7 @@ class GaussianMixture(CentersEstimator):
         Largest number of rounds.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with missing values.
-    scale, bounds, quorum, random_state
+    n_init, scale, bounds, quorum, random_state
         As for `KMeans`.
 
     Attributes
@@ -93,7 +93,8 @@ class GaussianMixture(CentersEstimator):
         n_components: int = 8,
         *,
         family: str = "VVI",
-        init: Any = "careful",
+        init: Any = "k-means++",
+        n_init: int | str = "auto",
         tol: float | None = 1e-6,
         max_iter: int = 200,
         scale: str = "none",
@@ -105,6 +106,7 @@ class GaussianMixture(CentersEstimator):
         self.n_components = n_components
         self.family = family
         self.init = init
+        self.n_init = n_init
         self.tol = tol
         self.max_iter = max_iter
         self.scale = scale

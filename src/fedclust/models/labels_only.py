@@ -47,10 +47,10 @@ class LabelsOnlyEstimator(CentersEstimator):
             enough,
             "opens='labels' needs at least three sites that do not collude; add a site, or use opens='distances'",
         )
-        careful = isinstance(self.init, str) and self.init == "careful"
+        by_distances = isinstance(self.init, str) and self.init != "box"
         require(
-            not careful,
-            "init='careful' needs distances, but opens='labels' does not reveal them; use init='box'",
+            not by_distances,
+            f"init='{self.init}' needs distances, but opens='labels' does not reveal them; use init='box'",
         )
 
     def _check_parameters(self, fed: Federation) -> None:
@@ -58,10 +58,10 @@ class LabelsOnlyEstimator(CentersEstimator):
         self._check_opens(fed)
 
     def _iterate_columns(
-        self, fed: Federation, table: column_split.JointTable, *, careful: bool
+        self, fed: Federation, table: column_split.JointTable, *, seeding: bool
     ) -> Protocol[column_split.ColumnFit]:
         if not self.opens_labels:
-            return super()._iterate_columns(fed, table, careful=careful)
+            return super()._iterate_columns(fed, table, seeding=seeding)
         return column_labels.fit(
             table,
             fed.parties,

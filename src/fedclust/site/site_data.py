@@ -16,6 +16,7 @@ from fedclust.core.noise_price import FINITE_ROWS_ONLY, PricedQuestion
 from fedclust.core.question_types import REFUSE_GAPS, GapsQuestion, ViewedQuestion
 from fedclust.core.site_interface import RowOrder, Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
+from fedclust.kernels.row_sample import WHOLE_TABLE, sampled_pieces
 from fedclust.questions.missing_values import MISSING_RULES
 from fedclust.questions.schema import Schema
 from fedclust.site.sources import Source, Survey, select_rows, survey, take_rows
@@ -38,6 +39,7 @@ class SiteData:
         self._admitted_view: View | None = None
         self._cached_view: View | None = None
         self._cached_blocks: list[Array] | None = None
+        self._cached_sample: tuple[View, int, int, list[Floats]] | None = None
 
     def with_order(self, order: RowOrder) -> SiteData:
         """Return the rows that sites agreed on, in memory, in the agreed order."""
@@ -81,6 +83,18 @@ class SiteData:
         if self._cached_blocks is None or not view.shows_same(self._cached_view):
             self._cached_view, self._cached_blocks = view, list(self._transform_blocks(view))
         return self._cached_blocks
+
+    def sample(self, view: View, seed: int, share: int) -> Iterable[Floats]:
+        """Return the rows of a public sample; a sample of rows in memory is chosen once."""
+        blocks = self.blocks(view)
+        if share >= WHOLE_TABLE or not self.source.resident:
+            return sampled_pieces(blocks, seed, share)
+        known = self._cached_sample
+        if known is not None and known[1:3] == (seed, share) and view.shows_same(known[0]):
+            return known[3]
+        pieces = list(sampled_pieces(blocks, seed, share))
+        self._cached_sample = view, seed, share, pieces
+        return pieces
 
     def _transform_blocks(self, view: View) -> Iterator[Array]:
         return (_locked(view.transform(select_rows(block, view.missing))) for block in self.source.blocks())
@@ -204,6 +218,11 @@ class HandlerContext:
             raise DataError("the view and the question handle missing values differently; use the question's view")
         return self._site_data.blocks(view)
 
+    def sample(self, view: View, seed: int, share: int) -> Iterable[Floats]:
+        if self._one_rule and view.missing != self._missing:
+            raise DataError("the view and the question handle missing values differently; use the question's view")
+        return self._site_data.sample(view, seed, share)
+
     def ids(self) -> Array | None:
         return self._site_data.full_source.ids()
 
@@ -272,6 +291,9 @@ class RowlessContext(HandlerContext):
         raise _no_rows_error()
 
     def blocks(self, view: View) -> Iterable[Array]:  # noqa: ARG002
+        raise _no_rows_error()
+
+    def sample(self, view: View, seed: int, share: int) -> Iterable[Floats]:  # noqa: ARG002
         raise _no_rows_error()
 
     def ids(self) -> Array | None:

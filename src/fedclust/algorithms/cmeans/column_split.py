@@ -231,16 +231,16 @@ def fit(
     tol: float | None,
     max_iter: int,
     seed: int,
-    careful: bool = False,
+    seeding: bool = False,
     reveal_slices: bool = False,
 ) -> Protocol[ColumnFit]:
     """Alternate distances and weights until the distances change by less than `tol`.
 
-    The centres are in place, or `careful` seeding puts them on rows. `reveal_slices` asks the parties for their slices
+    The centres are in place, or `seeding` puts them on rows by k-means++. `reveal_slices` asks the parties for their slices
     before and after; only a federation within one process may.
     """
     rng = np.random.default_rng(seed)
-    if careful:
+    if seeding:
         chosen = yield from _plus_plus(table, n_clusters, rng)
         yield from each(place_centers, CenterPlacement(rows=chosen))
     start_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from fedclust.algorithms.shared.spread_free_centers import STUDY_CELL_FLOOR
 from fedclust.app.study.study_keys import suggest_key
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
@@ -94,7 +95,7 @@ class Study:
             for site in self.sites
             if site.columns is not None
         }
-        return Federation.local(
+        fed = Federation.local(
             {site.name: site.source for site in self.sites},
             columns=own or self.schema or None,
             order=encoded_names(self.schema) if own and self.schema and self.split == "columns" else None,
@@ -107,6 +108,8 @@ class Study:
             run=run,
             seed=self.seed,
         )
+        fed.cell_floor = STUDY_CELL_FLOOR
+        return fed
 
     def make_estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
         """Return the study's method, ready to fit; `columns` are the sites' columns if the study names none."""

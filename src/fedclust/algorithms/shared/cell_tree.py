@@ -1,0 +1,433 @@
+"""A tree of cells that is grown from sums over all rows alone: a few weighted points that stand for the whole table.
+
+The tree lies in the span of the first principal axes. From level to level, the cells with the largest inertia are cut
+in two or four, across their own first axes; the sums of the last part are those of the cell less those of its other
+parts. Then the cells' means become centres, and twice each row goes to its nearest centre and each centre to the mean
+of its rows, in all columns. Every sum is exact and no draw depends on a site: the cells are the same for every spread
+of the rows over the sites.
+
+With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all parts are asked for first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedclust.algorithms.shared.cell_sums import (
+    HALVES,
+    MAX_PARTS,
+    QUARTERS,
+    SLICES,
+    NearestQuestion,
+    PartsQuestion,
+    ScatterQuestion,
+    nearest_counts,
+    nearest_sums,
+    part_counts,
+    part_moments,
+    part_sums,
+    scatter_sums,
+)
+from fedclust.algorithms.shared.fixed_order import (
+    ROUNDING_FRACTION,
+    matrix_product,
+    ordered_sum,
+    orthonormal_basis,
+    principal_axes,
+    symmetric_matrix,
+    traces,
+)
+from fedclust.core.effects import Protocol, total
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats, Units
+from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
+from fedclust.kernels.units import farthest_in_columns
+from fedclust.questions.standardisation import ColumnStatistics
+
+MAX_AXES = 8  # the tree lies in the span of so many principal axes
+OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
+CELLS_PER_CLUSTER, MORE_CELLS = 2.5, 1
+FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
+LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
+SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
+MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
+REFINEMENTS = 2
+MAX_REMOVALS = 2  # how often small cells are removed before a refinement
+MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
+MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + REFINEMENTS * (MAX_REMOVALS + 2)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all questions of a tree share: the view, the sample, the columns' means, and bounds on deviations."""
+
+    view: View
+    seed: int
+    share: int
+    mean: Floats
+    reach: Floats
+
+    @property
+    def sample(self) -> tuple[View, int, int, Floats]:
+        return self.view, self.seed, self.share, self.mean
+
+
+@dataclass(frozen=True)
+class CellMeans:
+    """The cells' means in the columns of the view, how many rows each stands for, and where to draw further points.
+
+    `places` are the leaves' means along the `axes` of the tree, the widest leaf first, and `widths` how far from them
+    points are drawn.
+    """
+
+    frame: Frame
+    means: Floats
+    rows: Floats
+    axes: Floats
+    places: Floats
+    widths: Floats
+
+    def draw_points(self, count: int, rng: np.random.Generator) -> Floats:
+        """Points drawn around the means of the widest leaves, one after the other and again from the first."""
+        at = np.arange(count) % len(self.places)
+        drawn = self.places[at] + self.widths[at] * rng.uniform(-1, 1, (count, self.places.shape[1]))
+        return np.asarray(self.frame.mean + matrix_product(drawn, self.axes.T), np.float64)
+
+
+@dataclass
+class Cell:
+    """One cell: its path from the root, its rows, and their sums and products along the axes."""
+
+    path: tuple[int, ...]
+    rows: float
+    sums: Floats
+    products: Floats | None  # None: not known, so the cell is not cut again
+    inertia: float = 0.0
+    variances: Floats = field(default_factory=lambda: np.zeros(0))
+    directions: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    is_final: bool = True
+
+    @property
+    def mean(self) -> Floats:
+        return self.sums / self.rows
+
+    @property
+    def rank(self) -> tuple[float, tuple[int, ...]]:
+        """The widest cell comes first."""
+        return -self.inertia, self.path
+
+
+@dataclass(frozen=True)
+class _Start:
+    """The cell of all rows and the axes (columns, axes) of the tree.
+
+    If the products along the axes are a guess, the first cut asks for the sums of every part.
+    """
+
+    root: Cell
+    axes: Floats
+    is_guess: bool = False
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a cell is cut."""
+
+    kind: int
+    place: Floats
+    directions: Floats
+    width: float
+
+    @property
+    def part_count(self) -> int:
+        return 2 if self.kind == HALVES else MAX_PARTS
+
+    def as_halves(self) -> Cut:
+        """The same cut by its middle plane only: the upper two parts of four lie above it."""
+        return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
+
+
+Sums = tuple[float, Floats, Floats | None]
+Cuts = dict[tuple[int, ...], Cut]
+
+
+def find_cells(
+    view: View, found: ColumnStatistics, clusters: int, *, seed: int, floor: int, everyone: bool
+) -> Protocol[CellMeans | None]:
+    """The cells of all rows, enough for so many clusters; None if no two rows differ.
+
+    `everyone` says that no site is absent in any step; only then do the statistics bound single rows.
+    """
+    rows = float(found.counts.max())
+    frame = Frame(view, seed, sample_share(rows), found.mean, _reach(view, found, everyone=everyone))
+    start = yield from _find_root(frame, clusters)
+    if frame.share < WHOLE_TABLE and start.root.rows < MIN_SAMPLE_FRACTION * rows * frame.share / WHOLE_TABLE:
+        frame = replace(frame, share=WHOLE_TABLE)
+        start = yield from _find_root(frame, clusters)
+    if not start.axes.shape[1] or start.root.rows < 1:
+        return None
+    leaves = yield from _grow(frame, start, clusters, floor)
+    means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
+    weights = np.array([cell.rows for cell in leaves])
+    for _ in range(REFINEMENTS):
+        means, weights = yield from _refine(frame, means, weights, floor)
+    widest = sorted(leaves, key=lambda cell: cell.rank)
+    places = np.array([cell.mean for cell in widest])
+    return CellMeans(frame, means, weights, start.axes, places, _drawing_widths(start.root, widest))
+
+
+def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
+    """How far a row may lie from the mean of each column."""
+    reach = farthest_in_columns(view.exponents, found.mean[None])
+    if not everyone:
+        return reach
+    # No deviation exceeds the root of the sum of their squares, which far from 0 is much nearer than the bounds.
+    nearer = 1.001 * found.sd * np.sqrt(found.counts) + np.ldexp(np.abs(found.mean), -44)
+    return np.where(nearer > 0, np.minimum(reach, nearer), reach)
+
+
+def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
+    """The cell of all rows, and the axes of the tree; of a wide table they are found by a sketch."""
+    width = len(frame.mean)
+    wanted = min(MAX_AXES, width, max(2, clusters - 1))
+    if width + 1 <= 2 * (wanted + OVERSAMPLING):
+        answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, None))
+        rows, sums = float(answer.rows.to_floats()), answer.sums.to_floats()
+        products = symmetric_matrix(answer.products.to_floats(), width)
+        mean = sums / max(rows, 1.0)
+        variances, axes = principal_axes((products / max(rows, 1.0) - mean[:, None] * mean)[None], wanted)
+        basis = orthonormal_basis(axes[0][:, variances[0] > 0])
+        along = ordered_sum(sums[:, None] * basis, axis=0)
+        return _Start(Cell((), rows, along, matrix_product(matrix_product(basis.T, products), basis)), basis)
+    signs = np.random.default_rng((frame.seed, 3)).random((width, min(width, wanted + OVERSAMPLING)))
+    rows, sums, sketch = yield from _sketch(frame, np.where(signs < 0.5, -1.0, 1.0))
+    basis = orthonormal_basis(sketch)
+    variances = np.zeros((1, 0))
+    if basis.shape[1]:
+        rows, sums, sketch = yield from _sketch(frame, basis)
+        inner = matrix_product(basis.T, sketch)
+        variances, axes = principal_axes((inner + inner.T)[None] / 2, wanted)
+        basis = orthonormal_basis(matrix_product(sketch, axes[0][:, variances[0] > 0]))
+    along = ordered_sum(sums[:, None] * basis, axis=0)
+    guess = np.diag(variances[0][: basis.shape[1]]) * rows + along[:, None] * along / max(rows, 1.0)
+    return _Start(Cell((), rows, along, guess), basis, is_guess=True)
+
+
+def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, Floats]]:
+    """The number of rows, their sums, and their covariance times some directions."""
+    answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, directions))
+    rows, sums = float(answer.rows.to_floats()), answer.sums.to_floats()
+    mean = sums / max(rows, 1.0)
+    own = ordered_sum(mean[:, None] * directions, axis=0)
+    return rows, sums, answer.products.to_floats().T / max(rows, 1.0) - mean[:, None] * own
+
+
+def _measure(cells: Sequence[Cell]) -> None:
+    """Set the inertia and the first two axes of cells whose products are known."""
+    known = [(cell, cell.products) for cell in cells if cell.products is not None]
+    if not known:
+        return
+    raw = np.array([products / cell.rows for cell, products in known])
+    covariances = raw - np.array([cell.mean[:, None] * cell.mean for cell, _ in known])
+    inertia = traces(covariances)
+    variances, directions = principal_axes(covariances, 2)
+    for k, (cell, _) in enumerate(known):
+        cell.inertia = float(inertia[k] * cell.rows)
+        cell.variances, cell.directions = variances[k], directions[k].T
+        # What subtraction leaves below this share of the mean square is rounding.
+        cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(np.diag(raw[k])))
+
+
+def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[list[Cell]]:
+    """Cut cells until there are enough of them; the leaves, in the order of their paths."""
+    most = max(clusters, int(CELLS_PER_CLUSTER * clusters + MORE_CELLS))
+    _measure([start.root])
+    leaves, cuts, is_guess = [start.root], Cuts(), start.is_guess
+    for _ in range(MAX_LEVELS if floor == 1 else MAX_FLOORED_LEVELS):
+        plan, is_last = _plan_cuts(leaves, most, floor)
+        if not plan:
+            break
+        parts, made = yield from _cut_cells(
+            frame, start.axes, cuts, plan, floor, with_products=not is_last, every_part=is_guess and not is_last
+        )
+        is_guess = False
+        born = []
+        for cell, _ in plan:
+            if cell.path not in made:
+                cell.is_final = True
+                continue
+            cuts[cell.path] = made[cell.path]
+            leaves.remove(cell)
+            own = parts[cell.path]
+            born += [Cell((*cell.path, j), *sums, cell.inertia / len(own)) for j, sums in enumerate(own)]
+        _measure(born)
+        leaves += born
+    return sorted(leaves, key=lambda cell: cell.path)
+
+
+def _plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
+    """Which cells are cut next and how, and whether that makes as many cells as are wanted."""
+    room = most - len(leaves)
+    threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
+    able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
+    plan: list[tuple[Cell, Cut]] = []
+    for cell in sorted(able, key=lambda cell: cell.rank):
+        if room <= 0:
+            break
+        four = cell.rows >= 4 * floor and room >= 3 and cell.inertia > FOUR_WAYS * threshold
+        cut = _make_cut(cell, in_four=four)
+        plan.append((cell, cut))
+        room -= cut.part_count - 1
+    return plan, room <= 0
+
+
+def _make_cut(cell: Cell, *, in_four: bool) -> Cut:
+    first, *others = cell.directions
+    nothing = np.zeros_like(first)
+    if not in_four:
+        return Cut(HALVES, cell.mean, np.stack([first, nothing]), 0.0)
+    if len(first) < 2 or cell.variances[0] > LONG * max(cell.variances[1], 0.0):
+        return Cut(SLICES, cell.mean, np.stack([first, nothing]), SLICE_WIDTH * float(np.sqrt(cell.variances[0])))
+    return Cut(QUARTERS, cell.mean, np.stack([first, others[0]]), 0.0)
+
+
+def _cut_cells(
+    frame: Frame,
+    axes: Floats,
+    cuts: Cuts,
+    plan: Sequence[tuple[Cell, Cut]],
+    floor: int,
+    *,
+    with_products: bool,
+    every_part: bool,
+) -> Protocol[tuple[dict[tuple[int, ...], list[Sums]], Cuts]]:
+    """The sums of the parts of each cell that can be cut, and how it was cut.
+
+    A cell with a part of too few rows is cut in halves; if one of these is too small too, it stays whole.
+    """
+    wanted = {cell.path: cut for cell, cut in plan}
+    if floor > 1:
+        wanted = yield from _cuts_above_floor(frame, axes, cuts, plan, floor)
+        if not wanted:
+            return {}, {}
+    question = _parts_question(frame, axes, cuts, wanted, every_part=every_part)
+    if with_products:
+        moments = yield from total(part_moments, question)
+        counts, sums, triangles = (own.to_floats() for own in (moments.counts, moments.sums, moments.products))
+        products = [symmetric_matrix(own, axes.shape[1]) for own in triangles]
+    else:
+        means = yield from total(part_sums, question)
+        counts, sums, products = means.counts.to_floats(), means.sums.to_floats(), []
+    found: dict[tuple[int, ...], list[Sums]] = {}
+    made: Cuts = {}
+    at = 0
+    for cell, _ in plan:
+        if (cut := wanted.get(cell.path)) is None:
+            continue
+        asked = cut.part_count - (not every_part)
+        own: list[Sums] = [
+            (float(counts[k]), sums[k], products[k] if with_products else None) for k in range(at, at + asked)
+        ]
+        at += asked
+        if not every_part:
+            own.append(_rest(cell, own, with_products=with_products))
+        if cut.part_count > 2 and min(part[0] for part in own) < floor:
+            own, cut = [_join(*own[:2]), _join(*own[2:])], cut.as_halves()
+        if min(part[0] for part in own) >= floor:
+            found[cell.path], made[cell.path] = own, cut
+    return found, made
+
+
+def _rest(cell: Cell, parts: Sequence[Sums], *, with_products: bool) -> Sums:
+    """The sums of a cell less those of some of its parts."""
+    rows, sums, products = cell.rows, cell.sums, cell.products if with_products else None
+    for part in parts:
+        rows, sums = rows - part[0], sums - part[1]
+        if products is not None and part[2] is not None:
+            products = products - part[2]
+    return rows, sums, products
+
+
+def _join(one: Sums, other: Sums) -> Sums:
+    products = None if one[2] is None or other[2] is None else one[2] + other[2]
+    return one[0] + other[0], one[1] + other[1], products
+
+
+def _cuts_above_floor(
+    frame: Frame, axes: Floats, cuts: Cuts, plan: Sequence[tuple[Cell, Cut]], floor: int
+) -> Protocol[Cuts]:
+    """The cuts, or halves in their place, whose every part has at least so many rows; the others are left out."""
+    question = _parts_question(frame, axes, cuts, {cell.path: cut for cell, cut in plan}, every_part=False)
+    counts = (yield from total(part_counts, question)).counts.to_floats().tolist()
+    out: Cuts = {}
+    for cell, cut in plan:
+        own, counts = counts[: cut.part_count - 1], counts[cut.part_count - 1 :]
+        own = [*own, cell.rows - sum(own)]
+        if cut.part_count > 2 and min(own) < floor:
+            own, cut = [own[0] + own[1], own[2] + own[3]], cut.as_halves()  # noqa: PLW2901
+        if min(own) >= floor:
+            out[cell.path] = cut
+    return out
+
+
+def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_part: bool) -> PartsQuestion:
+    """The question for the parts that new cuts make; of each cell all parts, or all but the last."""
+    whole = {**cuts, **new}
+    paths = sorted(whole, key=lambda path: (len(path), path))
+    numbers: dict[tuple[int, ...], int] = {(): 0}
+    children = np.full((len(paths), MAX_PARTS), -1, np.int32)
+    for at, path in enumerate(paths):
+        for j in range(whole[path].part_count):
+            children[at, j] = numbers[(*path, j)] = len(numbers)
+    asked = [numbers[(*path, j)] for path, cut in new.items() for j in range(cut.part_count - (not every_part))]
+    return PartsQuestion(
+        *frame.sample,
+        frame.reach,
+        axes,
+        cells=_numbers(numbers[path] for path in paths),
+        kinds=_numbers(whole[path].kind for path in paths),
+        places=np.stack([whole[path].place for path in paths]),
+        directions=np.stack([whole[path].directions for path in paths]),
+        widths=np.array([whole[path].width for path in paths]),
+        children=children,
+        asked=_numbers(asked),
+    )
+
+
+def _numbers(values: object) -> Units:
+    return np.array(list(values), np.int32)  # type: ignore[call-overload]
+
+
+def _refine(frame: Frame, means: Floats, weights: Floats, floor: int) -> Protocol[tuple[Floats, Floats]]:
+    """The means of the rows nearest to each mean; with a floor, without the means that too few rows are nearest to."""
+    centers = means if floor == 1 else (yield from _centers_above_floor(frame, means, floor))
+    if not len(centers):
+        return means, weights
+    answer = yield from total(nearest_sums, NearestQuestion(*frame.sample, centers))
+    counts, sums = answer.counts.to_floats()[:, 0], answer.sums.to_floats()
+    some = counts > 0
+    return sums[some] / counts[some][:, None], counts[some]
+
+
+def _centers_above_floor(frame: Frame, centers: Floats, floor: int) -> Protocol[Floats]:
+    """Centres to each of which at least so many rows are nearest; none if that takes too many removals."""
+    for _ in range(MAX_REMOVALS + 1):
+        counts = (yield from total(nearest_counts, NearestQuestion(*frame.sample, centers))).counts.to_floats()
+        if (counts >= floor).all():
+            return centers
+        centers = centers[counts >= floor]
+        if not len(centers):
+            break
+    return centers[:0]
+
+
+def _drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:
+    """How far from each leaf's mean points are drawn: standard deviations of all rows, scaled to the leaf's inertia."""
+    products = np.zeros((len(root.sums), len(root.sums))) if root.products is None else root.products
+    whole = np.sqrt(np.maximum(np.diag(products) / root.rows - root.mean * root.mean, 0.0))
+    tiny = 1e-300
+    shares = [(max(cell.inertia, tiny) / max(cell.rows, 1.0)) / max(root.inertia / root.rows, tiny) for cell in leaves]
+    return np.asarray(np.sqrt(np.array(shares))[:, None] * whole, np.float64)

@@ -1,0 +1,112 @@
+"""Initial centres from totals and public draws only: the same for every spread of the rows over the sites.
+
+k-means++   cells of a tree; many greedy k-means++ and k-means of the cells' means at the coordinator; the best of these
+            candidates are compared over all rows
+random      cells' means, each as likely as its number of rows
+
+The papers' own starts are in `initial_centers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms.shared.candidate_choice import choose_candidates
+from fedclust.algorithms.shared.cell_sums import RaceQuestion, objectives
+from fedclust.algorithms.shared.cell_tree import MAX_TREE_ASKS, CellMeans, find_cells
+from fedclust.algorithms.shared.reseeding import draw_index
+from fedclust.core.effects import Protocol, total
+from fedclust.core.round_padding import pad_rounds
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats, Ints
+from fedclust.kernels.row_sample import sample_share
+from fedclust.questions import standardisation
+
+AUTO_CANDIDATES = 20  # compared over all rows if n_init is "auto"
+MAX_START_ASKS = MAX_TREE_ASKS + 5  # with the columns' statistics, and the comparison of candidates
+STUDY_CELL_FLOOR = 20  # rows behind every cell of a study
+
+
+@dataclass(frozen=True)
+class StartCenters:
+    """Initial centres, and how many of them were drawn at random because there were too few cells."""
+
+    centers: Floats
+    drawn: int = 0
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """How many centres are wanted, of how many candidates the best, and how few rows a cell may have."""
+
+    count: int
+    candidates: int
+    seed: int
+    floor: int
+    everyone: bool  # whether a site that is absent ends the run
+
+
+def plus_plus_centers(view: View, ask: StartRequest, rng: np.random.Generator) -> Protocol[StartCenters]:
+    """The best candidate among k-means of the cells' means."""
+
+    def candidates(cells: CellMeans) -> list[Floats]:
+        return choose_candidates(cells.means, cells.rows, ask.count, rng, ask.candidates)
+
+    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), MAX_START_ASKS))
+
+
+def random_centers(view: View, ask: StartRequest, rng: np.random.Generator) -> Protocol[StartCenters]:
+    """The best of a few draws of cells' means."""
+
+    def candidates(cells: CellMeans) -> list[Floats]:
+        return [cells.means[_draw_by_weight(cells.rows, ask.count, rng)] for _ in range(ask.candidates)]
+
+    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), MAX_START_ASKS))
+
+
+def best_of_draws(view: View, draws: Sequence[Floats], seed: int) -> Protocol[Floats]:
+    """The one of several sets of centres with the least objective over all rows."""
+    found = yield from standardisation.column_statistics(view)
+    share = sample_share(float(found.counts.max()))
+    return (yield from _race(RaceQuestion(view, seed, share, found.mean, np.stack(draws))))
+
+
+def _centers_from_cells(
+    view: View,
+    ask: StartRequest,
+    rng: np.random.Generator,
+    candidates: Callable[[CellMeans], Sequence[Floats]],
+) -> Protocol[StartCenters]:
+    """The best of the candidates that are made of cells; all cells and further draws if there are too few cells."""
+    found = yield from standardisation.column_statistics(view)
+    same = np.repeat(found.mean[None], ask.count, axis=0)
+    if ask.count == 1 or not (found.sd > 0).any():
+        return StartCenters(same)
+    cells = yield from find_cells(view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone)
+    if cells is None:
+        return StartCenters(same)
+    if (missing := ask.count - len(cells.means)) >= 0:
+        return StartCenters(np.concatenate([cells.means, cells.draw_points(missing, rng)]), missing)
+    made = candidates(cells)
+    return StartCenters((yield from _race(RaceQuestion(*cells.frame.sample, np.stack(made)))))
+
+
+def _race(ask: RaceQuestion) -> Protocol[Floats]:
+    """The first of the candidates with the least objective."""
+    if len(ask.candidates) == 1:
+        return np.asarray(ask.candidates[0], np.float64)
+    found = (yield from total(objectives, ask)).objectives.to_floats()
+    return np.asarray(ask.candidates[int(np.argmin(found))], np.float64)
+
+
+def _draw_by_weight(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Different numbers, each drawn as likely as its weight."""
+    left = weights.copy()
+    picked = np.empty(count, np.int64)
+    for i in range(count):
+        picked[i] = draw_index(left, rng)
+        left[picked[i]] = 0.0
+    return picked

@@ -1,0 +1,70 @@
+"""A public sample of rows: a row's own values decide whether it is in the sample, not who holds it.
+
+All sites choose by the same hash of a row's values, so the sample is the same for every spread of the rows. Equal rows
+are in the sample together or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from fedclust.core.types import Array, Bools, Floats, Limbs
+
+SAMPLE_ROWS = 1 << 16  # a larger table is sampled down to about so many rows
+WHOLE_TABLE = 1 << 32  # the share of all rows; shares are counted in 2^-32
+PIECE_ROWS = 8192  # in memory together, as float64
+HASH_ROWS = 4096
+MISSING_BITS = np.uint64(0x7FF8000000000000)
+
+
+def sample_share(rows: float) -> int:
+    """The share of a table with so many rows that is in the sample, counted in 2^-32.
+
+    >>> sample_share(65536) == WHOLE_TABLE, sample_share(2**20) / WHOLE_TABLE
+    (True, 0.0625)
+    """
+    return WHOLE_TABLE if rows <= SAMPLE_ROWS else math.ceil(SAMPLE_ROWS * WHOLE_TABLE / rows)
+
+
+def sampled_pieces(blocks: Iterable[Array], seed: int, share: int) -> Iterator[Floats]:
+    """The rows of the sample, in pieces of columns (F, n)."""
+    held: list[Floats] = []
+    count = 0
+    step = PIECE_ROWS if share >= WHOLE_TABLE else HASH_ROWS
+    for block in blocks:
+        for at in range(0, block.shape[1], step):
+            rows = np.asarray(block[:, at : at + step], np.float64)
+            held.append(rows if share >= WHOLE_TABLE else rows[:, in_sample(rows, seed, share)])
+            count += held[-1].shape[1]
+            if count >= PIECE_ROWS:
+                yield np.ascontiguousarray(np.concatenate(held, axis=1))
+                held, count = [], 0
+    if count:
+        yield np.ascontiguousarray(np.concatenate(held, axis=1))
+
+
+def in_sample(rows: Floats, seed: int, share: int) -> Bools:
+    """Which rows of a block (F, n) are in the sample.
+
+    The bits of the values are multiplied by odd numbers, one for each column, and added; the sum is mixed.
+    """
+    factors = _mix_bits(np.uint64(seed) + np.arange(1, len(rows) + 1, dtype=np.uint64)) | np.uint64(1)
+    values = rows + 0.0  # -0 is 0
+    bits = values.view(np.uint64)
+    missing = np.isnan(values)
+    if missing.any():
+        bits[missing] = MISSING_BITS
+    bits ^= bits >> np.uint64(29)
+    bits *= factors[:, None]
+    return np.asarray((_mix_bits(bits.sum(axis=0)) >> np.uint64(32)) < np.uint64(share))
+
+
+def _mix_bits(h: Limbs) -> Limbs:
+    """The finaliser of SplitMix64: every bit of the result depends on every bit of h."""
+    h = h + np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(h ^ (h >> np.uint64(31)), np.uint64)
