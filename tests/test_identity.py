@@ -111,6 +111,53 @@ def check_columns(seed):
         assert np.array_equal(one.labels_, many.labels_)
 
 
+def check_defaults(seed):
+    """The estimators as they come, with rows that make starts hard now and then."""
+    rng = np.random.default_rng(seed)
+    X, start = table(rng)
+    kind = str(rng.choice(["plain", "duplicates", "constant", "binary", "outlier", "few"]))
+    if kind == "duplicates":
+        X = X[rng.integers(len(X) // 8, size=len(X))]
+    if kind == "constant":
+        X[:, rng.integers(X.shape[1])] = 0.1
+    if kind == "binary":
+        X = (np.median(X, axis=0) < X).astype(X.dtype)
+    if kind == "outlier":
+        X[0] = 1e6
+    k = len(start) if kind != "few" else 40
+    options = {"random_state": int(rng.integers(1000)), "scale": str(rng.choice(["none", "standardise"]))}
+    gaps = str(rng.choice(["refuse", "refuse", "drop", "partial"]))
+    if gaps != "refuse":
+        X = np.where(rng.random(X.shape) < 0.05, np.nan, X.astype(float))
+        X[:2] = np.nan_to_num(X[:2])
+        X = X[~np.isnan(X).all(axis=1)]
+    mode = str(rng.choice(["plain", "secure", "blind"], p=[0.6, 0.25, 0.15]))
+    parts = partition(rng, X, parties=None if mode == "plain" else int(rng.integers(3, 9)))
+    how = {"wire": bool(rng.integers(2))} if mode == "plain" else {"aggregation": mode}
+    how |= {"early_stopping": True} if mode == "blind" else {}
+    made = [fc.KMeans(k, missing=gaps, max_iter=6, **options), fc.FuzzyCMeans(k, missing=gaps, max_iter=3, **options)]
+    if gaps != "partial" and len(X) < 1000:
+        made.append(fc.GaussianMixture(k, missing=gaps, max_iter=3, **options))
+    for estimator in made:
+        pooled = estimator.fit(X)
+        with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(BACKENDS))):
+            federated = clone(estimator).fit(fc.Federation.local(parts, **how))
+        same(federated, pooled, np.nan_to_num(X))
+        drawn, also = ([note for note in m.notes_ if note.startswith("init=")] for m in (federated, pooled))
+        assert drawn == also
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_defaults_give_the_pooled_bits_at_any_parties(seed):
+    check_defaults(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
+def test_a_thousand_partitions_at_the_defaults(seed):
+    check_defaults(seed)
+
+
 @pytest.mark.parametrize("seed", range(RUNS))
 def test_rows_at_any_parties_give_the_pooled_bits(seed):
     check_rows(seed)

@@ -54,7 +54,7 @@ def main() -> None:
     parts = jobs(asked.file, clip=asked.clip)
     fed = fc.Federation.local(parts, columns=COLUMNS)
     print(json.dumps({"rows": sum(map(len, parts.values())), "sites": {p: len(rows) for p, rows in parts.items()}}))
-    for estimator in (fc.FuzzyCMeans(tol=1e-4, random_state=0), fc.AveragedFuzzyCMeans(random_state=0)):
+    for estimator in (fc.FuzzyCMeans(init="careful", tol=1e-4, random_state=0), fc.AveragedFuzzyCMeans(random_state=0)):
         name = type(estimator).__name__
         four = min(
             (clone(estimator).set_params(n_clusters=4, random_state=seed).fit(fed) for seed in range(asked.restarts)),

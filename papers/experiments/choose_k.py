@@ -174,12 +174,12 @@ AVERAGED = ("g2", "motivational", "s-sets", "mixtures", "uneven", "blobs")  # th
 
 
 def default(case: Case, fed: fc.Federation, ks: Any = None) -> Any:
-    return fc.select_k(fc.KMeans(scale=case.scale), fed, ks, restarts=1, stability=None)
+    return fc.select_k(fc.KMeans(init="careful", scale=case.scale), fed, ks, restarts=1, stability=None)
 
 
 def paper(case: Case, fed: fc.Federation) -> Any:
     """The K with the smallest index by fuzzy c-means, from 2 to well above the true K; the best of three starts."""
-    estimator = fc.FuzzyCMeans(scale=case.scale, tol=1e-3, max_iter=60)
+    estimator = fc.FuzzyCMeans(init="careful", scale=case.scale, tol=1e-3, max_iter=60)
     ks = range(2, max(8, case.k + 4) + 1)
     return fc.select_k(estimator, fed, ks, criterion="index", restarts=3, stability=None)
 
@@ -220,7 +220,7 @@ def example(quick: bool) -> None:
     """Paper 2's motivational example over its three clients: the range, K and the index at 5, by its own criterion."""
     for seed in range(2 if quick else 20):
         fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
-        for estimator in (fc.AveragedFuzzyCMeans(), fc.FuzzyCMeans(tol=1e-4)):
+        for estimator in (fc.AveragedFuzzyCMeans(), fc.FuzzyCMeans(init="careful", tol=1e-4)):
             found = fc.select_k(estimator, fed, criterion="index", restarts=5, stability=None)
             values = {row["k"]: round(row["value"], 4) for row in found.scores}
             line = {

@@ -21,7 +21,7 @@ BANK_COLUMNS = ("age", "balance", "education")
 
 def _best(kind: Any, k: int, on: Any, seed: int, restarts: int = RESTARTS, **how: Any) -> Any:
     """Of several starts the least objective: one in four ends in a bad optimum."""
-    models = [kind(k, random_state=100 * seed + turn, **how).fit(on) for turn in range(restarts)]
+    models = [kind(k, init="careful", random_state=100 * seed + turn, **how).fit(on) for turn in range(restarts)]
     return min(models, key=lambda model: model.final_objective)
 
 
@@ -61,7 +61,7 @@ def motivational_draw(seed: int, k: int) -> dict[str, Any]:
 def motivational_choice(seed: int) -> int:
     """K by our default, over the three clients."""
     fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
-    return fc.select_k(fc.FuzzyCMeans(), fed, restarts=1, stability=None).k
+    return fc.select_k(fc.FuzzyCMeans(init="careful"), fed, restarts=1, stability=None).k
 
 
 @part(
@@ -76,7 +76,7 @@ def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str
     values, gap = [], 0.0
     for k in G2_KS:
         if parties == 1:
-            model: Any = fc.FuzzyCMeans(k, tol=TOL, max_iter=100, random_state=seed)
+            model: Any = fc.FuzzyCMeans(k, init="careful", tol=TOL, max_iter=100, random_state=seed)
         else:
             model = fc.AveragedFuzzyCMeans(k, average=average, max_iter=ROUNDS, random_state=seed)
         model.fit(fed)
@@ -95,11 +95,11 @@ def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     """Ours on the same set over ten clients: hard c-means at K = 2, and K by our default."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
     fed = fc.Federation.local(fc.datasets.split(data.X, parties=10, seed=0))
-    model = fc.KMeans(2).fit(fed)
+    model = fc.KMeans(2, init="careful").fit(fed)
     return {
         "gap": fc.agreement.knowledge_gap(model.cluster_centers_, data.centers, data.X.var(axis=0)),
         "index": fc.indices.fuzzy_davies_bouldin(model, fed),
-        "k": fc.select_k(fc.KMeans(), fed, restarts=1, stability=None).k if choose else None,
+        "k": fc.select_k(fc.KMeans(init="careful"), fed, restarts=1, stability=None).k if choose else None,
     }
 
 

@@ -43,9 +43,9 @@ def test_it_agrees_with_rows(kind):
     assert np.array_equal(again.labels_, rows.labels_)
 
 
-def test_careful_seeding_by_index_finds_the_groups():
+def test_seeding_by_index_finds_the_groups():
     X = table()
-    model = fc.KMeans(3, init="careful", random_state=1).fit(columns(X, [0, 1], [2, 3]))
+    model = fc.KMeans(3, random_state=1).fit(columns(X, [0, 1], [2, 3]))
     assert sorted(np.bincount(model.labels_)) == [30, 30, 30]
 
 

@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_refused_in_words():
         ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "'opens' is 'all'"),
         ({"opens": "labels"}, fc.Federation.local({"a": X, "b": X}), "column splits"),
         ({"opens": "labels"}, fc.Federation.local(dict(list(parts.items())[:2]), split="columns"), "three sites"),
-        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use init='box'"),
+        ({"opens": "labels", "init": "k-means++"}, fc.Federation.local(parts, split="columns"), "use init='box'"),
     ):
         with pytest.raises(StudyError, match=words):
             fc.KMeans(3, **{"init": "box", **options}).fit(fed)

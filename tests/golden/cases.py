@@ -511,7 +511,9 @@ CMEANS: dict[str, dict[str, Any]] = {
     "given": {"init": START},
     "box": {"init": "box"},
     "party": {"init": "party"},
-    "careful": {},
+    "careful": {"init": "careful"},
+    "k-means++": {},
+    "random": {"init": "random", "n_init": 3},
     "other-seed": {"random_state": 7},
     "exact-stop": {"init": START, "tol": None, "max_iter": 5},
     "bounds": {"init": "box", "bounds": BOX},
@@ -567,7 +569,7 @@ MODES: dict[str, dict[str, Any]] = {
     "blind-even": {"aggregation": "blind"},
 }
 EVERY_MODE = {  # settings that run by wire too, and in secure and blind mode on both backends
-    *("given", "box", "careful", "standardised", "m-1.7", "participation", "quorum", "drop", "partial"),
+    *("given", "box", "careful", "k-means++", "standardised", "m-1.7", "participation", "quorum", "drop", "partial"),
     *("VVI", "EEE", "default", "published", "kmeans", "index"),
 }
 EVEN = {"given", "VVI", "default"}  # a blind run that hides its end asks very often
@@ -583,6 +585,7 @@ def over_rows() -> None:
             "drop": {"missing": "drop"},
             "drop-standardised": {"missing": "drop", "scale": "standardise", "init": "box"},
             "partial": {"missing": "partial"},
+            "partial-careful": {"missing": "partial", "init": "careful"},
             "partial-standardised": {"missing": "partial", "scale": "standardise", "init": "box"},
             "partial-given": {"missing": "partial", "init": START},
         }.items():
@@ -624,8 +627,21 @@ def over_columns() -> None:
     }
     settings |= {
         f"fuzzy-c-means/{name}": (fc.FuzzyCMeans, FUZZY[name])
-        for name in ("given", "box", "careful", "standardised", "minmax", "m-1.7", "m-1.3", "m-1.7-given", "m-1.3-box")
+        for name in (
+            "given",
+            "box",
+            "careful",
+            "standardised",
+            "minmax",
+            "m-1.7",
+            "m-1.3",
+            "m-1.7-given",
+            "m-1.3-box",
+        )
     }
+    for method in ("c-means", "fuzzy-c-means"):  # what was called careful in a column split
+        kind, _ = settings[f"{method}/careful"]
+        settings[f"{method}/careful"] = kind, {}
     few = {"max_iter": 3, "opens": "labels"}
     settings |= {
         "c-means/opens-labels-given": (fc.KMeans, {"init": START, **few}),
@@ -674,6 +690,9 @@ def other_fits() -> None:
         secure = partial(lacking, partial(kind, 3, quorum=3, **QUICK, **options), MODES["secure"])
         add(f"quorum/{method}/secure", secure)
         SCENARIOS.append((secure, False, ()))
+        floored = partial(floored_cells, partial(kind, 3, **QUICK, **options))
+        add(f"floored-cells/{method}", floored)
+        SCENARIOS.append((floored, False, ()))
         declared = partial(fitted, partial(kind, 3, **QUICK, **options), CENTRES, declared_fed, {}, None)
         add(f"declared/{method}", declared)
         SCENARIOS.append((declared, False, ()))
@@ -688,6 +707,13 @@ def other_fits() -> None:
                 run = partial(rounds_of_nodes, kind, MODES[mode])
                 add(f"later-rounds/fcac/{setting}/{mode}/{backend}", run, processor=True, backend=backend)
         SCENARIOS.append((partial(rounds_of_nodes, kind, {}), True, ()))
+
+
+def floored_cells(make: Callable[[], Any]) -> dict[str, Any]:
+    """A start from cells of at least eight rows, as in a study."""
+    fed = rows_fed()
+    fed.cell_floor = 8
+    return parts_of(make().fit(fed), CENTRES)
 
 
 def backends(setting: str, mode: str) -> tuple[str, ...]:

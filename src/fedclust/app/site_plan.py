@@ -8,7 +8,7 @@ the answers of the rehearsal serve as examples. Every answer passes the site's o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import Any
 
 from fedclust.algorithms.cmeans import column_labels, column_split
 from fedclust.algorithms.gaussian_mixture import densities
+from fedclust.algorithms.shared import cell_sums
+from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
 from fedclust.app.analysis import describe
 from fedclust.app.choose_k import max_two_step_asks, select_k
 from fedclust.app.study.study_parts import Study, StudySite
@@ -30,6 +32,7 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
+from fedclust.models.centers_estimator import TREE_INITS
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
 from fedclust.questions.choice_of_k import centers_for_each_k, prediction_strength
@@ -48,6 +51,7 @@ APPROVAL_SLACK = (
     2,
     10,
 )  # an approval allows twice the messages of the rehearsal plus ten, because all rows may need more rounds
+USUAL_RESTARTS = 5  # of each K in a search
 KEY_QUESTIONS = {
     "secure": ("roster.offer", "roster.accept"),
     "blind": ("roster.offer", "roster.accept", "blind_aggregation.group"),
@@ -69,6 +73,15 @@ K_SEARCH_QUESTIONS = (
     cluster_indices.index_sums.name,
     cluster_indices.label_sums.name,
     cluster_indices.label_scatter.name,
+)
+START_QUESTIONS = (
+    cell_sums.scatter_sums.name,
+    cell_sums.part_counts.name,
+    cell_sums.part_moments.name,
+    cell_sums.part_sums.name,
+    cell_sums.nearest_counts.name,
+    cell_sums.nearest_sums.name,
+    cell_sums.objectives.name,
 )
 DROPOUT_QUESTIONS = (
     "roster.offer",
@@ -162,7 +175,12 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         fed.columns,
         (
             *_key_questions(study, noted),
-            *_add_search_questions(study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))),
+            *_add_start_questions(
+                study,
+                _add_search_questions(
+                    study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))
+                ),
+            ),
         ),
         price := _sum_prices(noted),
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
@@ -302,6 +320,22 @@ def _plan_questions(
         other = found.get((name, not sure))
         # Both lines of a question show its total count.
         yield question if other is None else replace(question, times=question.times + other.times)
+
+
+def _add_start_questions(study: Study, found: Iterable[PlannedQuestion]) -> Iterator[PlannedQuestion]:
+    """Add the questions for initial centres from sums: how many are asked depends on the rows of all sites."""
+    questions, choice = list(found), study.cluster.choice
+    init = study.make_estimator(tuple(study.schema) or None).get_params().get("init")
+    if study.split != "rows" or not isinstance(init, str) or init not in TREE_INITS:
+        yield from questions
+        return
+    fits = 1 if choice is None else study.cluster.max_clusters * choice.options.get("restarts", USUAL_RESTARTS)
+    most = fits * MAX_START_ASKS
+    for question in questions:
+        yield replace(question, min_allowed=most) if question.name in START_QUESTIONS else question
+    for name in START_QUESTIONS:
+        if all(question.name != name for question in questions):
+            yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
 
 
 def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:

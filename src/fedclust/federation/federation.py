@@ -72,8 +72,7 @@ class Federation:
         local_sites: LocalSites | None = None,
         coordinator_adds: bool = False,
     ) -> None:
-        self.align = align
-        self._is_aligned = align is None
+        self.align, self._is_aligned = align, align is None
         self.engine = engine
         self.split = split
         self.columns = columns

@@ -208,7 +208,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         self.seed_ = seed_from_random_state(self.random_state)
         script = self.protocol(X)
         if self.max_iter is not None:
-            X.widen_padding(padding_for(len(X.columns), self.n_clusters))
+            X.widen_padding(self._message_padding(len(X.columns)))
         result, absences = X.run(script, quorum=self.quorum, missing=self._missing_rule, asks_multiple=self._max_asks)
         self.notes_ = []
         self._store_result(X, result)
@@ -245,6 +245,10 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
     def _stopping_tol(self, fed: Federation) -> float | None:
         """The tolerance; None in a blind run, so that the coordinator cannot see when it converged."""
         return None if fed.aggregation.has_fixed_rounds else self.tol
+
+    def _message_padding(self, columns: int) -> Padding:
+        """The padding that hides the length of a fit's messages."""
+        return padding_for(columns, self.n_clusters)
 
     @property
     def _max_asks(self) -> int:

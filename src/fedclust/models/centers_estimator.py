@@ -18,6 +18,7 @@ from fedclust.algorithms.shared.spread_free_centers import (
     best_of_draws,
     plus_plus_centers,
     random_centers,
+    start_padding,
 )
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import DataError
@@ -34,6 +35,7 @@ from fedclust.models.input_checks import (
     require,
     require_rows,
 )
+from fedclust.privacy.padding import Padding
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
 from fedclust.questions.missing_values import missing_value_notes
@@ -184,6 +186,12 @@ class CentersEstimator(CentersModel):
     def _max_asks(self) -> int:
         from_totals = isinstance(self.init, str) and self.init in TREE_INITS
         return super()._max_asks + (MAX_START_ASKS if from_totals else 0)
+
+    def _message_padding(self, columns: int) -> Padding:
+        usual = super()._message_padding(columns)
+        if not isinstance(self.init, str) or (self.init not in TREE_INITS and self._candidate_count == 1):
+            return usual
+        return usual.cover_both(start_padding(columns, self.n_clusters, self._candidate_count))
 
     def _spread_notes(self, fed: Federation) -> list[str]:
         """Return the note on a start that depends on who holds which row."""

@@ -26,10 +26,10 @@ class _LocalFuzzyCMeans(FuzzyCentersEstimator):
     small_sites = None
 
     def _check_parameters(self, fed: Federation) -> None:
-        super()._check_parameters(fed)
         require(
             fed.split == "rows", f"{type(self).__name__} works on row splits only; for a column split use FuzzyCMeans"
         )
+        super()._check_parameters(fed)
         require(
             self.missing != "partial", f"{type(self).__name__} needs rows without missing values; set missing to 'drop'"
         )

@@ -23,7 +23,7 @@ from pathlib import Path
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 from fedclust.core.errors import DataError, StudyError
 from fedclust.models.base import FederatedEstimator, Model
-from fedclust.models.centers_estimator import INIT_METHODS
+from fedclust.models.centers_estimator import INIT_METHODS, MAX_CANDIDATES
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
 from fedclust.models.dec_estimator import DEC
 from fedclust.models.fcac_estimator import FCAC
@@ -42,6 +42,7 @@ from fedclust.models.parameters import (
     Parameter,
     at_least,
     initial_centers_parameter,
+    is_whole,
     one_of,
 )
 from fedclust.models.private_cmeans import PrivateFuzzyCMeans, PrivateKMeans
@@ -93,6 +94,11 @@ class Method:
 
 
 INITIAL_CENTERS = initial_centers_parameter(*INIT_METHODS)
+CANDIDATES = Parameter(
+    f"'auto', or a whole number from 1 to {MAX_CANDIDATES}",
+    lambda value: value == "auto" or (is_whole(value) and 1 <= value <= MAX_CANDIDATES),
+    choices=("auto",),
+)
 PAPER_RULE = one_of("none", "paper")
 ITERATED_PARAMETERS = {
     "tol": TOLERANCE_PARAMETER,
@@ -108,7 +114,13 @@ BUILT_IN_METHODS = (
         KMeans,
         "k-means",
         "Assigns every row to the nearest centre; the result equals that of a fit on the pooled rows, bit for bit.",
-        {**ITERATED_PARAMETERS, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS_CHOICES)},
+        {
+            **ITERATED_PARAMETERS,
+            "n_init": CANDIDATES,
+            "singletons": PAPER_RULE,
+            "small_sites": PAPER_RULE,
+            "opens": one_of(*OPENS_CHOICES),
+        },
         private=PrivateKMeans,
     ),
     Method(
@@ -117,7 +129,7 @@ BUILT_IN_METHODS = (
         "fuzzy c-means",
         "Gives every row a membership in each cluster; the result equals that of a fit on the pooled rows, bit for "
         "bit.",
-        {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "small_sites": PAPER_RULE},
+        {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "n_init": CANDIDATES, "small_sites": PAPER_RULE},
         private=PrivateFuzzyCMeans,
     ),
     Method(
@@ -148,6 +160,7 @@ BUILT_IN_METHODS = (
         {
             "family": one_of(*FAMILIES),
             "init": INITIAL_CENTERS,
+            "n_init": CANDIDATES,
             "tol": TOLERANCE_PARAMETER,
             "max_iter": COUNT_PARAMETER,
             "quorum": QUORUM_PARAMETER,

@@ -46,9 +46,9 @@ class _OneShot(CentersEstimator):
             )
 
     def _check_parameters(self, fed: Federation) -> None:
-        super()._check_parameters(fed)
         name = type(self).__name__
         require(fed.split == "rows", f"{name} works on row splits only; for a column split use KMeans")
+        super()._check_parameters(fed)
         require(self.missing != "partial", f"{name} needs rows without missing values; set missing to 'drop'")
         require(
             is_whole_number(self._clusters_per_site) and self._clusters_per_site >= 1,

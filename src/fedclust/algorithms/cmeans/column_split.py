@@ -236,8 +236,8 @@ def fit(
 ) -> Protocol[ColumnFit]:
     """Alternate distances and weights until the distances change by less than `tol`.
 
-    The centres are in place, or `seeding` puts them on rows by k-means++. `reveal_slices` asks the parties for their slices
-    before and after; only a federation within one process may.
+    The centres are in place, or `seeding` puts them on rows by k-means++. `reveal_slices` asks the parties for their
+    slices before and after; only a federation within one process may.
     """
     rng = np.random.default_rng(seed)
     if seeding:

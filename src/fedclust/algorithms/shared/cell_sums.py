@@ -184,7 +184,7 @@ def part_sums(site: Site, ask: PartsQuestion) -> PartSums:
     for at, rows in _rows_by_part(site, ask):
         counts[at] += rows.shape[1]
         exact.add_in_place(sums[at], fine_sums(rows, unit))
-    return PartSums(Exact.from_counts(counts), Exact(sums, unit))
+    return PartSums(Exact.from_counts(counts), _exact_rows(sums, unit))
 
 
 @handler(releases=PartMoments)
@@ -199,7 +199,7 @@ def part_moments(site: Site, ask: PartsQuestion) -> PartMoments:
         counts[at] += rows.shape[1]
         exact.add_in_place(found[at], fine_sums(np.concatenate([rows, rows[i] * rows[j]]), both))
     sums, products = (np.ascontiguousarray(part) for part in np.split(found, [len(unit)], axis=1))
-    return PartMoments(Exact.from_counts(counts), Exact(sums, unit), Exact(products, square))
+    return PartMoments(Exact.from_counts(counts), _exact_rows(sums, unit), _exact_rows(products, square))
 
 
 def _rows_by_part(site: Site, ask: PartsQuestion) -> Iterator[tuple[int, Floats]]:
@@ -299,7 +299,7 @@ def nearest_sums(site: Site, ask: NearestQuestion) -> NearestSums:
         if gaps:
             np.add.at(present, distances.nearest_centers(filled, ask.centers)[0], (~np.isnan(x)).T.astype(np.int64))
     counts = np.concatenate([sums.mass[:, :1].astype(np.int64), present], axis=1)
-    return NearestSums(Exact.from_counts(counts), Exact(sums.pull, unit))
+    return NearestSums(Exact.from_counts(counts), _exact_rows(sums.pull, unit))
 
 
 @dataclass(frozen=True)
@@ -366,6 +366,11 @@ def _deviations(site: Site, ask: SampleQuestion, reach: Floats) -> Iterator[Floa
         if y.size and (np.abs(y).max(axis=1) > reach).any():
             raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
         yield y
+
+
+def _exact_rows(limbs: Limbs, unit: Units) -> Exact:
+    """Rows of numbers that all have the same units."""
+    return Exact(limbs, np.tile(unit, (len(limbs), 1)))
 
 
 def _projected_reach(reach: Floats, directions: Floats) -> Floats:

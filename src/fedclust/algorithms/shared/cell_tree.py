@@ -12,15 +12,23 @@ With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all pa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedclust.algorithms.shared.cell_cuts import (
+    Cell,
+    Cut,
+    Cuts,
+    Sums,
+    drawing_widths,
+    join_parts,
+    last_part,
+    measure_cells,
+    plan_cuts,
+)
 from fedclust.algorithms.shared.cell_sums import (
-    HALVES,
     MAX_PARTS,
-    QUARTERS,
-    SLICES,
     NearestQuestion,
     PartsQuestion,
     ScatterQuestion,
@@ -32,13 +40,11 @@ from fedclust.algorithms.shared.cell_sums import (
     scatter_sums,
 )
 from fedclust.algorithms.shared.fixed_order import (
-    ROUNDING_FRACTION,
     matrix_product,
     ordered_sum,
     orthonormal_basis,
     principal_axes,
     symmetric_matrix,
-    traces,
 )
 from fedclust.core.effects import Protocol, total
 from fedclust.core.site_interface import View
@@ -50,14 +56,16 @@ from fedclust.questions.standardisation import ColumnStatistics
 MAX_AXES = 8  # the tree lies in the span of so many principal axes
 OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
 CELLS_PER_CLUSTER, MORE_CELLS = 2.5, 1
-FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
-LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
-SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
 MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
 REFINEMENTS = 2
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
 MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
 MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + REFINEMENTS * (MAX_REMOVALS + 2)
+
+
+def max_cells(clusters: int) -> int:
+    """How many cells are wanted for so many clusters."""
+    return max(clusters, int(CELLS_PER_CLUSTER * clusters + MORE_CELLS))
 
 
 @dataclass(frozen=True)
@@ -97,29 +105,6 @@ class CellMeans:
         return np.asarray(self.frame.mean + matrix_product(drawn, self.axes.T), np.float64)
 
 
-@dataclass
-class Cell:
-    """One cell: its path from the root, its rows, and their sums and products along the axes."""
-
-    path: tuple[int, ...]
-    rows: float
-    sums: Floats
-    products: Floats | None  # None: not known, so the cell is not cut again
-    inertia: float = 0.0
-    variances: Floats = field(default_factory=lambda: np.zeros(0))
-    directions: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    is_final: bool = True
-
-    @property
-    def mean(self) -> Floats:
-        return self.sums / self.rows
-
-    @property
-    def rank(self) -> tuple[float, tuple[int, ...]]:
-        """The widest cell comes first."""
-        return -self.inertia, self.path
-
-
 @dataclass(frozen=True)
 class _Start:
     """The cell of all rows and the axes (columns, axes) of the tree.
@@ -130,28 +115,6 @@ class _Start:
     root: Cell
     axes: Floats
     is_guess: bool = False
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a cell is cut."""
-
-    kind: int
-    place: Floats
-    directions: Floats
-    width: float
-
-    @property
-    def part_count(self) -> int:
-        return 2 if self.kind == HALVES else MAX_PARTS
-
-    def as_halves(self) -> Cut:
-        """The same cut by its middle plane only: the upper two parts of four lie above it."""
-        return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
-
-
-Sums = tuple[float, Floats, Floats | None]
-Cuts = dict[tuple[int, ...], Cut]
 
 
 def find_cells(
@@ -176,7 +139,7 @@ def find_cells(
         means, weights = yield from _refine(frame, means, weights, floor)
     widest = sorted(leaves, key=lambda cell: cell.rank)
     places = np.array([cell.mean for cell in widest])
-    return CellMeans(frame, means, weights, start.axes, places, _drawing_widths(start.root, widest))
+    return CellMeans(frame, means, weights, start.axes, places, drawing_widths(start.root, widest))
 
 
 def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
@@ -225,29 +188,13 @@ def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, F
     return rows, sums, answer.products.to_floats().T / max(rows, 1.0) - mean[:, None] * own
 
 
-def _measure(cells: Sequence[Cell]) -> None:
-    """Set the inertia and the first two axes of cells whose products are known."""
-    known = [(cell, cell.products) for cell in cells if cell.products is not None]
-    if not known:
-        return
-    raw = np.array([products / cell.rows for cell, products in known])
-    covariances = raw - np.array([cell.mean[:, None] * cell.mean for cell, _ in known])
-    inertia = traces(covariances)
-    variances, directions = principal_axes(covariances, 2)
-    for k, (cell, _) in enumerate(known):
-        cell.inertia = float(inertia[k] * cell.rows)
-        cell.variances, cell.directions = variances[k], directions[k].T
-        # What subtraction leaves below this share of the mean square is rounding.
-        cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(np.diag(raw[k])))
-
-
 def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[list[Cell]]:
     """Cut cells until there are enough of them; the leaves, in the order of their paths."""
-    most = max(clusters, int(CELLS_PER_CLUSTER * clusters + MORE_CELLS))
-    _measure([start.root])
+    most = max_cells(clusters)
+    measure_cells([start.root])
     leaves, cuts, is_guess = [start.root], Cuts(), start.is_guess
     for _ in range(MAX_LEVELS if floor == 1 else MAX_FLOORED_LEVELS):
-        plan, is_last = _plan_cuts(leaves, most, floor)
+        plan, is_last = plan_cuts(leaves, most, floor)
         if not plan:
             break
         parts, made = yield from _cut_cells(
@@ -263,35 +210,9 @@ def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[li
             leaves.remove(cell)
             own = parts[cell.path]
             born += [Cell((*cell.path, j), *sums, cell.inertia / len(own)) for j, sums in enumerate(own)]
-        _measure(born)
+        measure_cells(born)
         leaves += born
     return sorted(leaves, key=lambda cell: cell.path)
-
-
-def _plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
-    """Which cells are cut next and how, and whether that makes as many cells as are wanted."""
-    room = most - len(leaves)
-    threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
-    able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
-    plan: list[tuple[Cell, Cut]] = []
-    for cell in sorted(able, key=lambda cell: cell.rank):
-        if room <= 0:
-            break
-        four = cell.rows >= 4 * floor and room >= 3 and cell.inertia > FOUR_WAYS * threshold
-        cut = _make_cut(cell, in_four=four)
-        plan.append((cell, cut))
-        room -= cut.part_count - 1
-    return plan, room <= 0
-
-
-def _make_cut(cell: Cell, *, in_four: bool) -> Cut:
-    first, *others = cell.directions
-    nothing = np.zeros_like(first)
-    if not in_four:
-        return Cut(HALVES, cell.mean, np.stack([first, nothing]), 0.0)
-    if len(first) < 2 or cell.variances[0] > LONG * max(cell.variances[1], 0.0):
-        return Cut(SLICES, cell.mean, np.stack([first, nothing]), SLICE_WIDTH * float(np.sqrt(cell.variances[0])))
-    return Cut(QUARTERS, cell.mean, np.stack([first, others[0]]), 0.0)
 
 
 def _cut_cells(
@@ -333,27 +254,12 @@ def _cut_cells(
         ]
         at += asked
         if not every_part:
-            own.append(_rest(cell, own, with_products=with_products))
+            own.append(last_part(cell, own, with_products=with_products))
         if cut.part_count > 2 and min(part[0] for part in own) < floor:
-            own, cut = [_join(*own[:2]), _join(*own[2:])], cut.as_halves()
+            own, cut = [join_parts(*own[:2]), join_parts(*own[2:])], cut.as_halves()
         if min(part[0] for part in own) >= floor:
             found[cell.path], made[cell.path] = own, cut
     return found, made
-
-
-def _rest(cell: Cell, parts: Sequence[Sums], *, with_products: bool) -> Sums:
-    """The sums of a cell less those of some of its parts."""
-    rows, sums, products = cell.rows, cell.sums, cell.products if with_products else None
-    for part in parts:
-        rows, sums = rows - part[0], sums - part[1]
-        if products is not None and part[2] is not None:
-            products = products - part[2]
-    return rows, sums, products
-
-
-def _join(one: Sums, other: Sums) -> Sums:
-    products = None if one[2] is None or other[2] is None else one[2] + other[2]
-    return one[0] + other[0], one[1] + other[1], products
 
 
 def _cuts_above_floor(
@@ -422,12 +328,3 @@ def _centers_above_floor(frame: Frame, centers: Floats, floor: int) -> Protocol[
         if not len(centers):
             break
     return centers[:0]
-
-
-def _drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:
-    """How far from each leaf's mean points are drawn: standard deviations of all rows, scaled to the leaf's inertia."""
-    products = np.zeros((len(root.sums), len(root.sums))) if root.products is None else root.products
-    whole = np.sqrt(np.maximum(np.diag(products) / root.rows - root.mean * root.mean, 0.0))
-    tiny = 1e-300
-    shares = [(max(cell.inertia, tiny) / max(cell.rows, 1.0)) / max(root.inertia / root.rows, tiny) for cell in leaves]
-    return np.asarray(np.sqrt(np.array(shares))[:, None] * whole, np.float64)

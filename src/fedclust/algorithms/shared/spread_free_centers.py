@@ -16,13 +16,14 @@ import numpy as np
 
 from fedclust.algorithms.shared.candidate_choice import choose_candidates
 from fedclust.algorithms.shared.cell_sums import RaceQuestion, objectives
-from fedclust.algorithms.shared.cell_tree import MAX_TREE_ASKS, CellMeans, find_cells
+from fedclust.algorithms.shared.cell_tree import MAX_AXES, MAX_TREE_ASKS, OVERSAMPLING, CellMeans, find_cells, max_cells
 from fedclust.algorithms.shared.reseeding import draw_index
 from fedclust.core.effects import Protocol, total
 from fedclust.core.round_padding import pad_rounds
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels.row_sample import sample_share
+from fedclust.privacy.padding import Padding
 from fedclust.questions import standardisation
 
 AUTO_CANDIDATES = 20  # compared over all rows if n_init is "auto"
@@ -47,6 +48,20 @@ class StartRequest:
     seed: int
     floor: int
     everyone: bool  # whether a site that is absent ends the run
+
+
+def start_padding(columns: int, clusters: int, candidates: int) -> Padding:
+    """The padding for questions and answers while initial centres are found, with any values in the table."""
+    cells, axes = max_cells(clusters), min(columns, MAX_AXES)
+    products = axes * (axes + 1) // 2
+    sketched = columns * max(
+        columns // 2 + 1 if columns < 2 * (MAX_AXES + OVERSAMPLING) else 0, MAX_AXES + OVERSAMPLING
+    )
+    points = columns * max(cells, candidates * clusters, axes)
+    return Padding(
+        question=8 * points + 128 * columns + cells * (24 * axes + 64) + 4096,
+        numbers=max(cells * (1 + axes + products), cells * (1 + 2 * columns), sketched + columns, candidates) + 64,
+    )
 
 
 def plus_plus_centers(view: View, ask: StartRequest, rng: np.random.Generator) -> Protocol[StartCenters]:

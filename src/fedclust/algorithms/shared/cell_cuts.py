@@ -1,0 +1,127 @@
+"""The cells of a tree at the coordinator: their sums, and which of them are cut next and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fedclust.algorithms.shared.cell_sums import HALVES, MAX_PARTS, QUARTERS, SLICES
+from fedclust.algorithms.shared.fixed_order import ROUNDING_FRACTION, ordered_sum, principal_axes, traces
+from fedclust.core.types import Floats
+
+FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
+LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
+SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
+
+
+@dataclass
+class Cell:
+    """One cell: its path from the root, its rows, and their sums and products along the axes."""
+
+    path: tuple[int, ...]
+    rows: float
+    sums: Floats
+    products: Floats | None  # None: not known, so the cell is not cut again
+    inertia: float = 0.0
+    variances: Floats = field(default_factory=lambda: np.zeros(0))
+    directions: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    is_final: bool = True
+
+    @property
+    def mean(self) -> Floats:
+        return self.sums / self.rows
+
+    @property
+    def rank(self) -> tuple[float, tuple[int, ...]]:
+        """The widest cell comes first."""
+        return -self.inertia, self.path
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a cell is cut."""
+
+    kind: int
+    place: Floats
+    directions: Floats
+    width: float
+
+    @property
+    def part_count(self) -> int:
+        return 2 if self.kind == HALVES else MAX_PARTS
+
+    def as_halves(self) -> Cut:
+        """The same cut by its middle plane only: the upper two parts of four lie above it."""
+        return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
+
+
+Sums = tuple[float, Floats, Floats | None]
+Cuts = dict[tuple[int, ...], Cut]
+
+
+def measure_cells(cells: Sequence[Cell]) -> None:
+    """Set the inertia and the first two axes of cells whose products are known."""
+    known = [(cell, cell.products) for cell in cells if cell.products is not None]
+    if not known:
+        return
+    raw = np.array([products / cell.rows for cell, products in known])
+    covariances = raw - np.array([cell.mean[:, None] * cell.mean for cell, _ in known])
+    inertia = traces(covariances)
+    variances, directions = principal_axes(covariances, 2)
+    for k, (cell, _) in enumerate(known):
+        cell.inertia = float(inertia[k] * cell.rows)
+        cell.variances, cell.directions = variances[k], directions[k].T
+        # What subtraction leaves below this share of the mean square is rounding.
+        cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(np.diag(raw[k])))
+
+
+def plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
+    """Which cells are cut next and how, and whether that makes as many cells as are wanted."""
+    room = most - len(leaves)
+    threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
+    able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
+    plan: list[tuple[Cell, Cut]] = []
+    for cell in sorted(able, key=lambda cell: cell.rank):
+        if room <= 0:
+            break
+        four = cell.rows >= 4 * floor and room >= 3 and cell.inertia > FOUR_WAYS * threshold
+        cut = _make_cut(cell, in_four=four)
+        plan.append((cell, cut))
+        room -= cut.part_count - 1
+    return plan, room <= 0
+
+
+def _make_cut(cell: Cell, *, in_four: bool) -> Cut:
+    first, *others = cell.directions
+    nothing = np.zeros_like(first)
+    if not in_four:
+        return Cut(HALVES, cell.mean, np.stack([first, nothing]), 0.0)
+    if len(first) < 2 or cell.variances[0] > LONG * max(cell.variances[1], 0.0):
+        return Cut(SLICES, cell.mean, np.stack([first, nothing]), SLICE_WIDTH * float(np.sqrt(cell.variances[0])))
+    return Cut(QUARTERS, cell.mean, np.stack([first, others[0]]), 0.0)
+
+
+def last_part(cell: Cell, parts: Sequence[Sums], *, with_products: bool) -> Sums:
+    """The sums of a cell less those of some of its parts."""
+    rows, sums, products = cell.rows, cell.sums, cell.products if with_products else None
+    for part in parts:
+        rows, sums = rows - part[0], sums - part[1]
+        if products is not None and part[2] is not None:
+            products = products - part[2]
+    return rows, sums, products
+
+
+def join_parts(one: Sums, other: Sums) -> Sums:
+    products = None if one[2] is None or other[2] is None else one[2] + other[2]
+    return one[0] + other[0], one[1] + other[1], products
+
+
+def drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:
+    """How far from each leaf's mean points are drawn: standard deviations of all rows, scaled to the leaf's inertia."""
+    products = np.zeros((len(root.sums), len(root.sums))) if root.products is None else root.products
+    whole = np.sqrt(np.maximum(np.diag(products) / root.rows - root.mean * root.mean, 0.0))
+    tiny = 1e-300
+    shares = [(max(cell.inertia, tiny) / max(cell.rows, 1.0)) / max(root.inertia / root.rows, tiny) for cell in leaves]
+    return np.asarray(np.sqrt(np.array(shares))[:, None] * whole, np.float64)
