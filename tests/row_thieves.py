@@ -9,6 +9,7 @@ from fedclust.core.effects import Keep, handler
 from fedclust.core.errors import DataError, KeysRefused, OverBudget, WireError
 from fedclust.core.question_types import GapsQuestion, PointsQuestion, ViewedQuestion
 from fedclust.core.release import (
+    COLUMNS,
     MAX_ROWS,
     Release,
     additive,
@@ -22,7 +23,7 @@ from fedclust.core.release import (
 )
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import RowOrder, Site, View
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Floats, Ints, Units
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
@@ -160,7 +161,7 @@ def rows_as_names(site: Site, ask: Take) -> Names:
 
 @dataclass(frozen=True)
 class Counts(Release):
-    rows: Ints = counts("how many rows there are of something, it says")
+    rows: Ints = counts("how many rows there are of something, it says", axes=("rows",))
 
 
 @handler(releases=Counts)
@@ -170,12 +171,17 @@ def rows_as_counts(site: Site, ask: Take) -> Counts:
 
 @dataclass(frozen=True)
 class Totals(Release):
-    rows: Exact = additive_counts("how many rows there are in all, it says")
+    rows: Exact = additive_counts("how many rows there are in all, it says", axes=(COLUMNS,))
 
 
-@handler(releases=Totals)
-def rows_as_totals(site: Site, ask: Take) -> Totals:
-    return Totals(Exact.from_counts(packed(site, ask)))
+@dataclass(frozen=True)
+class TableOfTotals(Release):
+    rows: Exact = additive_counts("how many rows there are in all, it says", axes=("rows", COLUMNS))
+
+
+@handler(releases=TableOfTotals)
+def rows_as_totals(site: Site, ask: Take) -> TableOfTotals:
+    return TableOfTotals(Exact.from_counts(packed(site, ask)))
 
 
 @dataclass(frozen=True)
@@ -190,8 +196,8 @@ def rows_as_weights(site: Site, ask: Take) -> Weights:
 
 @dataclass(frozen=True)
 class SummedWeights(Release):
-    rows: Exact = additive_counts("how many rows the model has", cells=True)
-    numbers: Exact = additive_weights("the weights of a model, it says")
+    rows: Exact = additive_counts("how many rows the model has", cells=True, axes=(1,))
+    numbers: Exact = additive_weights("the weights of a model, it says", power=-40, axes=("rows", COLUMNS))
 
 
 @handler(releases=SummedWeights)
@@ -211,8 +217,26 @@ def rows_as_messages(site: Site, ask: Take) -> Messages:
 
 @dataclass(frozen=True)
 class Sums(Release):
-    mass: Exact = additive("the rows of each cell", cells=True)
-    pull: Exact = additive("the sum of the rows of each cell", power=-40)
+    mass: Exact = additive("the rows of each cell", cells=True, axes=("rows",))
+    pull: Exact = additive("the sum of the rows of each cell", power=-40, axes=("rows", COLUMNS))
+
+
+@dataclass(frozen=True)
+class SumsByCell(Release):
+    mass: Exact = additive("the rows of each cell", cells=True, axes=("cells",))
+    pull: Exact = additive("the sum of the rows of each cell", power=-40, axes=("cells", COLUMNS))
+
+
+@dataclass(frozen=True)
+class OneSum(Release):
+    mass: Exact = additive("the rows of the cell", cells=True, axes=(1,))
+    pull: Exact = additive("the sum of the rows of the cell", power=-40, axes=(1, COLUMNS))
+
+
+@dataclass(frozen=True)
+class StraySums(Release):
+    mass: Exact = additive("the rows of the cell", cells=True, axes=(1,))
+    pull: Exact = additive("the sum of the rows of other cells", power=-40, axes=("cells", COLUMNS))
 
 
 @handler(releases=Sums)
@@ -293,9 +317,9 @@ def row_as_many_facts(site: Site, ask: Take) -> Facts:
 
 @dataclass(frozen=True)
 class ManyTotals(Release):
-    first: Exact = additive_counts("how many rows there are in all, it says")
-    second: Exact = additive_counts("how many rows there are in all, it says")
-    third: Exact = additive_counts("how many rows there are in all, it says")
+    first: Exact = additive_counts("how many rows there are in all, it says", axes=(COLUMNS,))
+    second: Exact = additive_counts("how many rows there are in all, it says", axes=(COLUMNS,))
+    third: Exact = additive_counts("how many rows there are in all, it says", axes=(COLUMNS,))
 
 
 @handler(releases=ManyTotals)
@@ -423,7 +447,12 @@ def row_that_is_the_mean_at_another_site(site: Site, ask: Take) -> Points:
 
 @dataclass(frozen=True)
 class BareSums(Release):
-    pull: Exact = additive("the sum of the rows of each cell", power=-40)
+    pull: Exact = additive("the sum of the rows of each cell", power=-40, axes=("cells", COLUMNS))
+
+
+@dataclass(frozen=True)
+class TurnedSums(Release):
+    pull: Exact = additive("the sum of the rows of each cell", power=-40, axes=(COLUMNS, "cells"))
 
 
 @handler(releases=BareSums, row_weights=lambda *_: np.full((3, 1), np.nan))
@@ -441,31 +470,46 @@ def rows_with_impossible_weights(site: Site, ask: Take) -> BareSums:
     return BareSums(exact(2 * rows_of(site, ask)[:10]))
 
 
-@handler(releases=Sums, row_weights=lambda *_: np.full((3, 1), 30.0))
-def rows_with_weights_of_other_cells(site: Site, ask: Take) -> Sums:
-    return Sums(Exact.from_counts(np.ones(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
+@handler(releases=SumsByCell, row_weights=lambda *_: np.full((3, 1), 30.0))
+def rows_with_weights_of_other_cells(site: Site, ask: Take) -> SumsByCell:
+    return SumsByCell(Exact.from_counts(np.ones(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
 
 
-@handler(releases=Sums)
-def cells_of_no_row_with_sums(site: Site, ask: Take) -> Sums:
-    return Sums(Exact.from_counts(np.zeros(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
+@handler(releases=SumsByCell)
+def cells_of_no_row_with_sums(site: Site, ask: Take) -> SumsByCell:
+    return SumsByCell(Exact.from_counts(np.zeros(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
 
 
-@handler(releases=Sums)
-def sums_that_belong_to_no_cell(site: Site, ask: Take) -> Sums:
-    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * rows_of(site, ask)[:10]))
+@handler(releases=StraySums)
+def sums_that_belong_to_no_cell(site: Site, ask: Take) -> StraySums:
+    return StraySums(Exact.from_counts(np.array([site.rows])), exact(2 * rows_of(site, ask)[:10]))
 
 
-@handler(releases=BareSums, row_weights=lambda site, _: np.array([[site.rows] * 3, [site.rows] * 3, [1.0] * 3]))
-def rows_along_the_other_axis(site: Site, ask: Take) -> BareSums:
-    return BareSums(exact(rows_of(site, ask)[:10].T))
+@handler(releases=TurnedSums, row_weights=lambda site, _: np.array([[site.rows] * 3, [site.rows] * 3, [1.0] * 3]))
+def rows_along_the_other_axis(site: Site, ask: Take) -> TurnedSums:
+    return TurnedSums(exact(rows_of(site, ask)[:10].T))
 
 
-@handler(releases=Sums)
-def rows_as_a_choice_of_units(site: Site, ask: Take) -> Sums:
+@handler(releases=SumsByCell)
+def rows_as_a_choice_of_units(site: Site, ask: Take) -> SumsByCell:
     bits = np.unpackbits(rows_of(site, ask)[:10, 0].view(np.uint8))[:30].reshape(10, 3)
     units = np.where(bits, 0, -40).astype(np.int32)
-    return Sums(Exact.from_counts(np.full(10, site.rows)), Exact(np.zeros((10, 3, 2), np.uint64), units))
+    return SumsByCell(Exact.from_counts(np.full(10, site.rows)), Exact(np.zeros((10, 3, 2), np.uint64), units))
+
+
+@dataclass(frozen=True)
+class TakeUnits(ViewedQuestion):
+    """So many cells, in the first units or, it hopes, in the second."""
+
+    view: View
+    cells: int
+    unit: Units
+    other: Units
+
+
+@dataclass(frozen=True)
+class OneOfTwo(Release):
+    mass: Exact = additive("the rows of each cell", cells=True, axes=("cells",), units="unit")
 
 
 # What takes several questions, or the state of this module.
@@ -495,11 +539,11 @@ def next_row_as_total(site: Site, ask: Take) -> Totals:
     return Totals(Exact.from_counts(np.round(np.abs(row)).astype(np.int64)))
 
 
-@handler(releases=Sums)
-def next_row_doubled(site: Site, ask: Take) -> Sums:
+@handler(releases=OneSum)
+def next_row_doubled(site: Site, ask: Take) -> OneSum:
     asked_before[0] += 1
     row = rows_of(site, ask)[asked_before[0] % site.rows]
-    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
+    return OneSum(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
 
 
 @handler(releases=Yes, max_distinct=1)
@@ -516,11 +560,11 @@ def bits_as_state_that_cannot_be_stored(site: Site, ask: Take) -> Keep:
     return Keep(Yes(True), {"state": object() if bit else np.zeros(1)})
 
 
-@handler(releases=Sums)
-def rows_with_and_without_gaps(site: Site, ask: Take) -> Sums:
+@handler(releases=OneSum)
+def rows_with_and_without_gaps(site: Site, ask: Take) -> OneSum:
     other = View(ask.view.exponents, missing="drop")
     total = sum(block.sum(axis=1) for block in site.blocks(other))
-    return Sums(Exact.from_counts(np.array([site.rows])), exact(total[None]))
+    return OneSum(Exact.from_counts(np.array([site.rows])), exact(total[None]))
 
 
 @handler(releases=Yes, max_distinct=1, reads="nothing")
@@ -550,11 +594,11 @@ def bit_of_two(site: Site, ask: Take) -> Yes:
     return Yes(bool(asked_before[0] % 2))
 
 
-@handler(releases=Sums)
-def one_of_two_rows_doubled(site: Site, ask: Take) -> Sums:
+@handler(releases=OneSum)
+def one_of_two_rows_doubled(site: Site, ask: Take) -> OneSum:
     asked_before[0] += 1
     row = rows_of(site, ask)[asked_before[0] % 2]
-    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
+    return OneSum(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
 
 
 refuses = [False]  # a bit of a row that an earlier question read

@@ -13,7 +13,8 @@ from fedclust.app.run_folder import Run
 from fedclust.cli.main import main
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.run_series import next_run_name, parse_series
-from fedclust.site.server import SavedState, SiteServer
+from fedclust.site.server import SiteServer
+from fedclust.site.stored_state import SavedState
 
 NAMES = ("north", "south", "west")
 STUDY = """\

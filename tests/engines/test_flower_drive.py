@@ -67,7 +67,7 @@ def test_patience_of_the_coordinators_file_counts_where_the_run_configuration_sa
 def test_keys_that_the_coordinators_file_lacks_leave_no_run_folder(config, tmp_path):
     own = tmp_path / "f" / "coordinator" / "own.toml"
     own.write_text(own.read_text().partition("[roster]")[0])
-    with pytest.raises(StudyError, match="has no site 'north'"):
+    with pytest.raises(StudyError, match="lacks site 'north'"):
         driven(config, tmp_path)
     assert not (tmp_path / "run").exists()
 

@@ -28,9 +28,10 @@ from fedclust.site.class_checks import MAX_FACT_BITS
 from fedclust.site.displayed_counts import hide_small_counts
 from fedclust.site.listed_questions import LISTED_QUESTIONS
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import SiteServer, memory_of_package, replace_memory_of_package
+from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.stored_state import memory_of_package, replace_memory_of_package
 from fedclust.site.vault import Vaults
 
 ROWS = np.random.default_rng(11).normal(size=(60, 3)) * 7
@@ -285,12 +286,12 @@ def test_honest_points_and_sums_of_another_package_leave_where_it_is_named(monke
         return row_thieves.Points(np.stack([ROWS[:30].mean(axis=0), ROWS[30:].mean(axis=0)]))
 
     def summed(site, ask):
-        return row_thieves.Sums(
+        return row_thieves.SumsByCell(
             Exact.from_counts(np.array([30, 30])),
             row_thieves.exact(np.stack([ROWS[:30].sum(axis=0), ROWS[30:].sum(axis=0)])),
         )
 
-    means, sums = "row_thieves.points_that_are_rows", "row_thieves.cells_of_one_row"
+    means, sums = "row_thieves.points_that_are_rows", "row_thieves.cells_of_no_row_with_sums"
     monkeypatch.setitem(HANDLERS, means, replace(THIEVES[means], answer=answer, members=halves))
     monkeypatch.setitem(HANDLERS, sums, replace(THIEVES[sums], answer=summed))
     policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}))
@@ -617,12 +618,51 @@ CANNOT_BE_IMPORTED = {
         "releases=Loot, members=lambda *_: ()",
         "points in two fields",
     ),
+    "sums of any shape": ("rows: Exact = additive('x', cells=True)", "releases=Loot", "how long its axes are"),
+    "totals of any shape": ("rows: Exact = additive_counts('x')", "releases=Loot", "how long its axes are"),
+    "counts of any shape": ("rows: Ints = counts('x')", "releases=Loot", "how long its axes are"),
+    "an axis that the question does not have": (
+        "rows: Exact = additive('x', cells=True, axes=('cells',))",
+        "releases=Loot",
+        "has the axis 'cells'",
+    ),
+    "an empty axis": ("rows: Exact = additive('x', cells=True, axes=(0,))", "releases=Loot", "has the axis 0"),
+    "units that the question does not have": (
+        "rows: Exact = additive('x', cells=True, axes=(), units='unit')",
+        "releases=Loot",
+        "takes its units from 'unit'",
+    ),
+    "an axis that compares as it likes": (
+        "rows: Exact = additive('x', cells=True, axes=(type('A', (int,), {})(3),))",
+        "releases=Loot",
+        "that fedclust did not make",
+    ),
     "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "write a description"),
 }
 
 
 def module_with(field, how):
     return f"{HEAD}\n@dataclass(frozen=True)\nclass Loot(Release):\n    {field}\n\n@handler({how}){TAIL}"
+
+
+@pytest.mark.parametrize("profile", SHIPPED)
+@pytest.mark.parametrize(
+    ("shape", "unit"), [((), 0), ((2,), 0), ((3,), 0), ((1, 2), 0), ((2, 3), 0), ((2,), -40), ((2,), -50)]
+)
+def test_another_package_has_no_choice_of_shapes_and_units(monkeypatch, profile, shape, unit):
+    """The question states 2 cells, 3 columns and two units; neither shapes nor units are masked."""
+
+    def answer(site, ask):
+        rows = np.zeros((*shape, 2), np.uint64)
+        return row_thieves.OneOfTwo(Exact(rows, np.full(shape, unit, np.int32)))
+
+    name = "row_thieves.cells_of_one_row"
+    honest = replace(THIEVES[name], answer=answer, message=row_thieves.TakeUnits, release=row_thieves.OneOfTwo)
+    monkeypatch.setitem(HANDLERS, name, honest)
+    policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}), aggregation="plain", min_cell=0)
+    ask = row_thieves.TakeUnits(TAKE.view, 2, np.full(2, -40, np.int32), np.full(2, -50, np.int32))
+    reply = asked(name, policy, take=ask)
+    assert isinstance(reply, SealedAnswer) == (shape == (2,) and unit == -40), reply
 
 
 @pytest.mark.parametrize("what", CANNOT_BE_IMPORTED)

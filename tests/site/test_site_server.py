@@ -17,9 +17,10 @@ from fedclust.questions import partition_changes
 from fedclust.questions.bounds import ColumnsQuestion
 from fedclust.questions.choice_of_k import prediction_strength
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.server import SiteServer, memory_of_package
+from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.stored_state import memory_of_package
 
 SECRET = 987654321.125
 
@@ -40,7 +41,7 @@ class Poke:
 
 @dataclass(frozen=True)
 class Count(Release):
-    count: Exact = additive_counts("a count")
+    count: Exact = additive_counts("a count", axes=())
 
 
 @handler(releases=Count)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion
 from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
-from fedclust.core.release import FLOOR_FROM_QUESTION, MAX_ROWS, UNCHECKABLE_CLASSES, Release, check_declarations
+from fedclust.core.release import (
+    COLUMNS,
+    FLOOR_FROM_QUESTION,
+    MAX_ROWS,
+    UNCHECKABLE_CLASSES,
+    Disclosure,
+    Release,
+    check_declarations,
+)
 from fedclust.core.site_interface import View
 
 if TYPE_CHECKING:
@@ -122,6 +130,9 @@ def check_handler(made: Handler[Any, Any]) -> None:
         raise TypeError(
             f"{made.name} releases facts; use max_distinct= to declare how many different answers a study may need"
         )
+    for name, declared in schema.items():
+        if declared.combine == "sum" or (declared.kind == "counts" and "points" not in made.classes):
+            _check_form(made, name, declared)
 
 
 def _check_place(answer: Callable[..., Any], package: str) -> None:
@@ -198,6 +209,28 @@ def _check_foreign_release(made: Handler[Any, Any]) -> None:
             raise TypeError(
                 f"{made.name}.{name} needs a bound: declare facts(..., most=N) with N of at most {MAX_ROWS:.0f}"
             )
+
+
+def _check_form(made: Handler[Any, Any], name: str, declared: Disclosure) -> None:
+    """Refuse an array whose shape or units do not follow from the question: they travel next to masked numbers
+    without a mask.
+    """
+    fields = typing.get_type_hints(made.message)
+    if declared.axes is None:
+        raise TypeError(
+            f"{made.name}.{name} must declare how long its axes are, such as axes=('centers', COLUMNS), or axes=() for "
+            "a single number"
+        )
+    for axis in declared.axes:
+        is_length = type(axis) is int and axis >= 1
+        is_field = type(axis) is str and (axis == COLUMNS or axis in fields)
+        if not (is_length or is_field):
+            raise TypeError(
+                f"{made.name}.{name} has the axis {axis!r}; use a whole number of at least 1, COLUMNS, or the name of "
+                f"a field of {made.message.__name__}"
+            )
+    if declared.units and declared.units not in fields:
+        raise TypeError(f"{made.name}.{name} takes its units from {declared.units!r}; name a field of the message")
 
 
 def _check_message(made: Handler[Any, Any]) -> None:

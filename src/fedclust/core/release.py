@@ -38,6 +38,8 @@ MAX_ROWS = 2.0**ROW_BITS  # more than any site holds
 # how far points may lie, as a multiple of a column's bound: at a mean plus twice a standard deviation
 MAX_POINT_REACH = 3.0
 FLOOR_FROM_QUESTION: Literal["asked"] = "asked"  # the question sets the floor, and is then a `FlooredQuestion`
+COLUMNS = "columns"  # an axis of a field: the columns of the site's table
+Axes = tuple[int | str, ...]
 MAX_PLACES = 2**12  # of marks, for each column
 
 # The types that a field of each class may have. Floats, texts and bytes are never facts: they could hold rows.
@@ -76,6 +78,8 @@ class Disclosure:
     floor: int | Literal["asked"] = 0  # of points: the fewest rows behind each
     unit: FloorUnit = "rows"  # what that floor counts
     power: int = 0  # of sums: they are multiples of 2**power, if not of the units that the question states
+    axes: Axes | None = None  # how long each axis is; None: the gate does not check it
+    units: str = ""  # the field of the question that states the units
 
 
 def _declare_field(disclosure: Disclosure) -> Any:
@@ -84,25 +88,35 @@ def _declare_field(disclosure: Disclosure) -> Any:
     return dataclasses.field(metadata={"disclosure": disclosure})
 
 
-def additive(why: str, *, cells: bool = False, least: float = -math.inf, most: float = math.inf, power: int = 0) -> Any:
+def additive(
+    why: str,
+    *,
+    cells: bool = False,
+    least: float = -math.inf,
+    most: float = math.inf,
+    power: int = 0,
+    axes: Axes | None = None,
+    units: str = "",
+) -> Any:
     """Declare sums over rows of which the coordinator needs the total; true answers and totals stay within the bounds.
 
-    With `cells`, the numbers are the weights of the rows behind the other sums. The sums are multiples of the units
-    that the question states, or of 2**`power`.
+    With `cells`, the numbers are the weights of the rows behind the other sums. The sums are multiples of 2**`power`,
+    or of the units in the question's field `units`. `axes` says how long each axis is: a whole number, `COLUMNS`, or
+    the name of a field of the question (the number in it, or its length). Other packages must declare it.
     """
     if cells:
         least, most = 0.0, MAX_ROWS
-    return _declare_field(Disclosure("sum", "sums", why, cells, least, most, power=power))
+    return _declare_field(Disclosure("sum", "sums", why, cells, least, most, power=power, axes=axes, units=units))
 
 
-def additive_counts(why: str, *, cells: bool = False) -> Any:
+def additive_counts(why: str, *, cells: bool = False, axes: Axes | None = None) -> Any:
     """Declare counts of rows or of sites of which the coordinator needs the total."""
-    return _declare_field(Disclosure("sum", "counts", why, cells, 0.0, MAX_ROWS))
+    return _declare_field(Disclosure("sum", "counts", why, cells, 0.0, MAX_ROWS, axes=axes))
 
 
-def additive_weights(why: str) -> Any:
+def additive_weights(why: str, *, power: int = 0, axes: Axes | None = None, units: str = "") -> Any:
     """Declare parameters of a model, times rows, of which the coordinator needs the total; a site must consent."""
-    return _declare_field(Disclosure("sum", "weights", why))
+    return _declare_field(Disclosure("sum", "weights", why, power=power, axes=axes, units=units))
 
 
 def additive_points(why: str, *, floor: int | Literal["asked"], unit: FloorUnit = "rows") -> Any:
@@ -120,9 +134,9 @@ def facts(why: str, *, most: float = 1) -> Any:
     return _declare_field(Disclosure("each", "facts", why, least=LEAST_FACT, most=most))
 
 
-def counts(why: str, *, hide_small: bool = True) -> Any:
+def counts(why: str, *, hide_small: bool = True, axes: Axes | None = None) -> Any:
     """Declare counts of rows that the coordinator sees for each site; the gate replaces small counts by `HIDDEN`."""
-    return _declare_field(Disclosure("each", "counts", why, cells=hide_small))
+    return _declare_field(Disclosure("each", "counts", why, cells=hide_small, axes=axes))
 
 
 def points(why: str, *, floor: int | Literal["asked"], unit: FloorUnit = "rows") -> Any:
@@ -262,7 +276,10 @@ _PLAIN_TYPES = (str, bool, int, float)  # a subclass may compare as it likes
 
 def _check_disclosure(name: str, declared: Disclosure) -> None:
     """Refuse a declaration that none of the functions above makes."""
-    plain = type(declared) is Disclosure and all(type(value) in _PLAIN_TYPES for value in vars(declared).values())
+    values = [value for name, value in vars(declared).items() if name != "axes"]
+    if declared.axes is not None:
+        values += declared.axes if type(declared.axes) is tuple else [declared.axes]
+    plain = type(declared) is Disclosure and all(type(value) in _PLAIN_TYPES for value in values)
     plain = plain and (declared.combine, declared.kind) in ALLOWED_COMBINATIONS
     if not plain or (declared.kind == "facts" and declared.least != LEAST_FACT):
         raise TypeError(

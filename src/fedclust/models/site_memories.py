@@ -11,7 +11,7 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, PartyId
 from fedclust.federation.federation import Federation
-from fedclust.site.server import SavedState
+from fedclust.site.stored_state import SavedState
 
 ABSENT_MEMORY_FILE = "carried"  # in a site's folder: the memory of a site that took no part in the round
 

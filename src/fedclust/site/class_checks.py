@@ -6,16 +6,15 @@ places. Counts count each row once. So nobody can pack a row into whole numbers 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from fedclust.core.effects import HANDLERS, Handler
-from fedclust.core.release import MAX_PLACES, Disclosure, Release
+from fedclust.core.release import COLUMNS, MAX_PLACES, Disclosure, Release
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, PartyId
@@ -60,56 +59,38 @@ def fits_field_classes(
 
 
 def has_declared_forms(release: Release, schema: Mapping[str, Disclosure], message: Any, site: Site) -> bool:
-    """Return whether every array has a shape, and every sum a unit, that follow from the question.
+    """Return whether every array has the shape, and every sum the units, that its field declares.
 
-    Shapes and units travel beside masked sums without a mask, so a handler must not choose them by what it reads.
+    Shapes and units travel next to masked sums without a mask, so a handler must not choose them by what it reads.
     """
-    lengths = {1, len(site.columns), *_stated_lengths(message)} - {0}
-    has_points = any(d.kind == "points" for d in schema.values())
     for name, d in schema.items():
+        if d.axes is None:
+            continue
         value = release.field_value(name)
-        if d.combine == "sum":
-            if not set(value.shape) <= lengths or not _has_declared_unit(value, d, message):
-                return False
-        elif d.kind == "counts" and not has_points and not set(np.shape(value)) <= lengths:
+        if np.shape(value) != tuple(_axis_length(axis, message, site) for axis in d.axes):
+            return False
+        if d.combine == "sum" and not (value.unit == _declared_unit(d, message)).all():
             return False
     return True
 
 
-def _stated_lengths(message: Any) -> Iterator[int]:
-    """Yield the whole numbers of a question and the lengths of its arrays and tuples, as many as its type has fields.
-
-    The items of a tuple do not count: a question could list all lengths for the handler to choose from.
-    """
-    for field in dataclasses.fields(message):
-        value = getattr(message, field.name)
-        if dataclasses.is_dataclass(value):
-            yield from _stated_lengths(value)
-        elif isinstance(value, np.ndarray):
-            yield from value.shape
-        elif isinstance(value, (tuple, dict)):
-            yield len(value)
-        elif isinstance(value, int):
-            yield int(value)
+def _axis_length(axis: int | str, message: Any, site: Site) -> int:
+    """Return how long a declared axis is; -1 if the question's field has no length."""
+    if isinstance(axis, int):
+        return axis
+    if axis == COLUMNS:
+        return len(site.columns)
+    value = getattr(message, axis)
+    if isinstance(value, np.ndarray):
+        return len(value) if value.ndim else -1
+    if isinstance(value, (tuple, dict)):
+        return len(value)
+    return value if type(value) is int else -1
 
 
-def _has_declared_unit(value: Exact, declared: Disclosure, message: Any) -> bool:
-    """Return whether all numbers have the unit that the field declares, the unit one, or units that the question
-    states.
-    """
-    if declared.power:
-        return bool((value.unit == declared.power).all())
-    if not value.unit.any():
-        return True
-    stated = [units for units in vars(message).values() if isinstance(units, np.ndarray) and units.dtype == np.int32]
-    return any(_can_repeat(units.shape, value.unit.shape) and bool((value.unit == units).all()) for units in stated)
-
-
-def _can_repeat(shape: tuple[int, ...], into: tuple[int, ...]) -> bool:
-    """Return whether an array of one shape can be repeated to fill another shape."""
-    return len(shape) <= len(into) and all(
-        own in (1, other) for own, other in zip(shape[::-1], into[::-1], strict=False)
-    )
+def _declared_unit(declared: Disclosure, message: Any) -> Any:
+    """Return the units of a sum: those that the question states, or the same for all numbers."""
+    return getattr(message, declared.units) if declared.units else declared.power
 
 
 def bits_of_facts(handler: Handler[Any, Any], parties: int) -> int:

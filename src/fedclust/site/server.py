@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from fedclust.core.errors import (
     OverBudget,
     WireError,
 )
-from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
@@ -37,9 +36,9 @@ from fedclust.site.ledger import Ledger
 from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import Policy
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
+from fedclust.site.stored_state import SavedState, memory_of_package, read_stored_state, replace_memory_of_package
 from fedclust.site.vault import Vaults
 
-MEMORY_LAYOUT = 2  # of what handlers store
 ERROR_CODES: dict[type[Exception], str] = {
     DataError: "bad-data",
     OutOfBounds: "out-of-bounds",
@@ -49,9 +48,6 @@ ERROR_CODES: dict[type[Exception], str] = {
     AnswerChanged: "answer-changed",
     NotAsDeclared: "not-as-declared",
 }
-
-
-PACKAGE_MARK = "/"  # before and after the name of another package, at the front of the names of what it stored
 
 
 class ForeignHandlerFailed(RuntimeError):
@@ -67,71 +63,6 @@ def _one_error_for_all(handler: Handler[Any, Any]) -> Iterator[None]:
         if not handler.is_foreign or isinstance(error, NotAsDeclared):
             raise
         raise ForeignHandlerFailed("the handler of another package failed") from error
-
-
-@dataclass(frozen=True)
-class _StoredState:
-    memory: dict[str, Array]
-
-
-def _read_stored_state(handler: Handler[Any, Any], answer: Any) -> Any:
-    """Return an answer of another package with the state that it stores as plain arrays, before anything leaves.
-
-    An answer that left and a state that could not be stored afterwards would be a message.
-    """
-    if not (handler.is_foreign and isinstance(answer, Keep)):
-        return answer
-    if answer.order is not None:
-        raise NotAsDeclared(
-            "only fedclust's own alignment may choose which rows a run reads; remove `order` from the answer's Keep"
-        )
-    return Keep(answer.release, wire.copy_as(_StoredState, _StoredState(dict(answer.memory))).memory)
-
-
-def memory_of_package(memory: Mapping[str, Array], package: str) -> Mapping[str, Array]:
-    """Return what a handler of a package may read of a run's stored state: only what its own package stored.
-
-    What another package stores would otherwise leave by fedclust's own answers, which the rules trust more.
-    """
-    if package == OWN_PACKAGE:
-        return {name: value for name, value in memory.items() if not name.startswith(PACKAGE_MARK)}
-    mark = f"{PACKAGE_MARK}{package}{PACKAGE_MARK}"
-    return {name.removeprefix(mark): value for name, value in memory.items() if name.startswith(mark)}
-
-
-def replace_memory_of_package(
-    memory: Mapping[str, Array], package: str, stored: Mapping[str, Array]
-) -> dict[str, Array]:
-    """Return a run's stored state in which a package replaced its own part, and only that."""
-    mark = "" if package == OWN_PACKAGE else f"{PACKAGE_MARK}{package}{PACKAGE_MARK}"
-    own = {f"{mark}{name}" for name in memory_of_package(memory, package)}
-    others = {name: value for name, value in memory.items() if name not in own}
-    return {**others, **{f"{mark}{name}": value for name, value in stored.items()}}
-
-
-@dataclass(frozen=True)
-class SavedState:
-    """A site's stored state together with the answer that produced it, so that both survive or neither does."""
-
-    run: str
-    step: int
-    digest: bytes
-    reply: bytes
-    memory: dict[str, Array]
-    layout: int = MEMORY_LAYOUT
-
-    @classmethod
-    def read(cls, path: Path) -> SavedState:
-        try:
-            found = wire.decode(cls, path.read_bytes())
-        except WireError:
-            found = None
-        if found is None or found.layout != MEMORY_LAYOUT:
-            raise DataError(
-                f"{path} is damaged, or was written by another version of fedclust; move the file away and "
-                "start the study again"
-            )
-        return found
 
 
 class SiteServer:
@@ -250,7 +181,7 @@ class SiteServer:
             else self.compute_answer(handler, context, message)
         )
         with _one_error_for_all(handler):
-            answer = _read_stored_state(handler, answer)
+            answer = read_stored_state(handler, answer)
             release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
             if handler.is_foreign:  # the rules ask a context that the handler has not seen
                 context = self._make_context(call, handler, missing)

@@ -17,7 +17,7 @@ from fedclust.algorithms.shared import initial_centers
 from fedclust.core import ring
 from fedclust.core.effects import Protocol, handler, report, total
 from fedclust.core.question_types import ViewedQuestion
-from fedclust.core.release import Release, additive
+from fedclust.core.release import COLUMNS, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats
@@ -40,8 +40,8 @@ class Directions(ViewedQuestion):
 
 @dataclass(frozen=True)
 class DirectionSums(Release):
-    rows: Exact = additive("the number of rows of each cluster", cells=True)
-    sums: Exact = additive("the sum of their unit vectors", power=UNIT)
+    rows: Exact = additive("the number of rows of each cluster", cells=True, axes=("centers",))
+    sums: Exact = additive("the sum of their unit vectors", power=UNIT, axes=("centers", COLUMNS))
 
 
 @handler(releases=DirectionSums, methods=("spherical-k-means",), split="rows")
