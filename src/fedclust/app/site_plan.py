@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.algorithms.cmeans import column_labels, column_split
-from fedclust.algorithms.gaussian_mixture import densities
 from fedclust.algorithms.shared import cell_sums
 from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
 from fedclust.app.analysis import describe
-from fedclust.app.choose_k import max_two_step_asks, select_k
+from fedclust.app.choose_k import select_k
 from fedclust.app.study.study_parts import Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
@@ -35,7 +34,8 @@ from fedclust.federation.federation import Federation
 from fedclust.models.centers_estimator import TREE_INITS
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
-from fedclust.questions.choice_of_k import centers_for_each_k, prediction_strength
+from fedclust.questions.choice_of_k import choice_questions, prediction_strength
+from fedclust.questions.choice_of_k.choice import max_asks
 from fedclust.questions.composition import composition
 from fedclust.site.approval import digest_study
 from fedclust.site.gate import Gate
@@ -63,17 +63,23 @@ ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other s
     alignment.accept_count.name: 1,
     alignment.keep_common_rows.name: 1,
 }
-K_SEARCH_QUESTIONS = (
-    centers_for_each_k.cluster_moments.name,
-    centers_for_each_k.widths.name,
-    centers_for_each_k.gains.name,
-    densities.moments.name,
-    densities.scatter_matrix.name,
+K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
+    choice_questions.power_sums.name,
+    choice_questions.product_sums.name,
+    choice_questions.cell_counts.name,
+    choice_questions.cell_moments.name,
+    choice_questions.component_moments.name,
+    choice_questions.neighbor_counts.name,
+    choice_questions.line_histograms.name,
+    choice_questions.shell_histograms.name,
+)
+INDEX_QUESTIONS = (  # of a choice by an index
     prediction_strength.tables.name,
     cluster_indices.index_sums.name,
     cluster_indices.label_sums.name,
     cluster_indices.label_scatter.name,
 )
+INDEX_ASKS_PER_K, INDEX_ASKS = 64, 160  # questions for each K up to the largest, and in all; most need far fewer
 START_QUESTIONS = (
     cell_sums.scatter_sums.name,
     cell_sums.part_counts.name,
@@ -344,10 +350,12 @@ def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterato
     if choice is None or study.split == "columns":
         yield from found
         return
-    most = max_two_step_asks(study.cluster.max_clusters)
+    by_index = choice.options.get("criterion") == "index" or "index" in choice.options or "rule" in choice.options
+    names = INDEX_QUESTIONS if by_index else K_SEARCH_QUESTIONS
+    most = INDEX_ASKS + INDEX_ASKS_PER_K * study.cluster.max_clusters if by_index else max_asks(floor=2)
     for question in found:
-        yield replace(question, min_allowed=most) if question.name in K_SEARCH_QUESTIONS else question
-    for name in K_SEARCH_QUESTIONS:
+        yield replace(question, min_allowed=most) if question.name in names else question
+    for name in names:
         if all(question.name != name for question in found):
             yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
 

@@ -16,6 +16,13 @@ from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Bools, Floats, Ints
 from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import (
+    Components,
+    HistogramCounts,
+    LinesQuestion,
+    line_histograms,
+    padded_members,
+)
 from fedclust.questions.choice_of_k.evidence import MIN_WEIGHT, GroupSums, Likelihood
 from fedclust.questions.choice_of_k.matrices import (
     inner_products,
@@ -23,13 +30,6 @@ from fedclust.questions.choice_of_k.matrices import (
     log_determinants,
     squared_lengths,
     transform,
-)
-from fedclust.questions.choice_of_k.row_questions import (
-    Components,
-    HistogramCounts,
-    LinesQuestion,
-    line_histograms,
-    padded_members,
 )
 from fedclust.questions.choice_of_k.valleys import bin_range, valley_evidence
 
@@ -79,9 +79,7 @@ class Basins:
     strict: Ints
 
 
-def make_landscape(
-    likelihood: Likelihood, components: Components, groups: GroupSums, neighbors: Floats
-) -> Landscape:
+def make_landscape(likelihood: Likelihood, components: Components, groups: GroupSums, neighbors: Floats) -> Landscape:
     """The components that have rows, as they lie to each other."""
     numbers = np.flatnonzero(groups.rows > 0)
     own = groups.take(numbers)
@@ -157,8 +155,8 @@ def _neighbor_pairs(land: Landscape) -> list[Pair]:
     for i in range(len(land)):
         order = np.argsort(land.distances[i], kind="stable")
         found |= {(min(i, int(j)), max(i, int(j))) for j in order[order != i][:NEAREST]}
-    i, j = np.nonzero(np.triu(land.neighbors, 1))
-    found |= set(zip(i.tolist(), j.tolist(), strict=True))
+    one, other = np.nonzero(np.triu(land.neighbors, 1))
+    found |= set(zip(one.tolist(), other.tolist(), strict=True))
     return sorted(found)[:MAX_LINES]
 
 
@@ -195,14 +193,14 @@ def _ask_lines(
     nothing = np.zeros((0, frame.geometry.axes))
     ask = LinesQuestion(
         *frame.fields,
-        land.components,
-        land.members(groups),
-        lines.directions,
-        lines.low,
-        lines.high,
-        nothing,
-        np.zeros((0, *nothing.shape[1:] * 2)),
-        np.zeros(0),
+        components=land.components,
+        members=land.members(groups),
+        directions=lines.directions,
+        low=lines.low,
+        high=lines.high,
+        centers=nothing,
+        factors=np.zeros((0, *nothing.shape[1:] * 2)),
+        radii=np.zeros(0),
     )
     counts = histogram_counts((yield from total(line_histograms, ask)))
     return valley_evidences(counts, lines.bins), counts.sum(axis=1).astype(np.float64)
@@ -262,7 +260,7 @@ def _watershed(
     return np.array([basin[i] for i in range(len(order))], np.int64)
 
 
-def _peaks_touch(
+def _peaks_touch(  # noqa: PLR0917
     basin: Mapping[int, int], densities: Floats, strict: Container[Pair], i: int, thinner: int, denser: int
 ) -> bool:
     """Whether a component near the peak of the thinner group has no valley to a dense one of the other group."""

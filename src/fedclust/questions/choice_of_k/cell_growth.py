@@ -15,9 +15,9 @@ from fedclust.algorithms.shared.fixed_order import principal_axes
 from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Floats, Ints
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments, cell_counts, cell_moments
 from fedclust.questions.choice_of_k.evidence import GroupSums
 from fedclust.questions.choice_of_k.matrices import inner_products, squared_lengths
-from fedclust.questions.choice_of_k.row_questions import CellsQuestion, GroupMoments, cell_counts, cell_moments
 
 MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
 MIN_CUT_ROWS = 4
@@ -58,21 +58,21 @@ class _Tree:
             order = order[: max(1, int(len(order) * CUT_SHARE + 0.5))]
         return np.asarray(order, np.int64)
 
-    def question(self, cells: Ints, asked: Ints | None = None) -> CellsQuestion:
-        """The question for the upper halves that new cuts make, or for some of the new cells."""
+    def question(self, cells: Ints) -> CellsQuestion:
+        """The question for the upper halves that new cuts of cells make."""
         made = len(self.levels)
         geometry = self.frame.geometry
         level = int(self.levels.max(initial=-1)) + 1
         means = self.sums.means[cells]
         return CellsQuestion(
             *self.frame.fields,
-            geometry.weights,
-            geometry.embedding,
-            np.append(self.levels, np.full(len(cells), level)),
-            np.append(self.cut_cells, cells),
-            np.concatenate([self.directions, self.axes[cells]]),
-            np.append(self.places, inner_products(means, self.axes[cells])),
-            np.arange(made + 1, made + 1 + len(cells)) if asked is None else asked,
+            weights=geometry.weights,
+            embedding=geometry.embedding,
+            levels=np.append(self.levels, np.full(len(cells), level)),
+            cut_cells=np.append(self.cut_cells, cells),
+            directions=np.concatenate([self.directions, self.axes[cells]]),
+            places=np.append(self.places, inner_products(means, self.axes[cells])),
+            asked=np.arange(made + 1, made + 1 + len(cells)),
         )
 
     def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
@@ -82,9 +82,7 @@ class _Tree:
         parts = [part.copy() for part in self.sums.parts]
         for own, part in zip(parts, upper.parts, strict=True):
             own[cells] -= part
-        self.sums = GroupSums(
-            *(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True))
-        )
+        self.sums = GroupSums(*(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True)))
         changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
         scatter, axes = _first_axes(self.sums.take(changed))
         self.scatter = np.append(self.scatter, np.zeros(len(cells)))
@@ -125,13 +123,13 @@ def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:
     geometry, empty = frame.geometry, np.zeros(0, np.int64)
     ask = CellsQuestion(
         *frame.fields,
-        geometry.weights,
-        geometry.embedding,
-        empty,
-        empty,
-        np.zeros((0, geometry.coordinates)),
-        np.zeros(0),
-        np.zeros(1, np.int64),
+        weights=geometry.weights,
+        embedding=geometry.embedding,
+        levels=empty,
+        cut_cells=empty,
+        directions=np.zeros((0, geometry.coordinates)),
+        places=np.zeros(0),
+        asked=np.zeros(1, np.int64),
     )
     return group_sums((yield from total(cell_moments, ask)))
 

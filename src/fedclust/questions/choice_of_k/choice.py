@@ -24,9 +24,18 @@ from fedclust.core.types import Floats, Ints
 from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.kernels.units import farthest_in_columns
 from fedclust.questions import standardisation
-from fedclust.questions.choice_of_k.basins import NEAREST, find_basins, make_landscape
+from fedclust.questions.choice_of_k.basins import MAX_LINES, find_basins, make_landscape
 from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_LEVELS, MAX_PIECES, grow_cells
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import (
+    SHELL_BINS,
+    ComponentsQuestion,
+    PowersQuestion,
+    ProductsQuestion,
+    neighbor_counts,
+    power_sums,
+    product_sums,
+)
 from fedclust.questions.choice_of_k.column_kinds import (
     MAX_AXES,
     MAX_COLUMNS,
@@ -44,16 +53,6 @@ from fedclust.questions.choice_of_k.components import (
 )
 from fedclust.questions.choice_of_k.evidence import Shape
 from fedclust.questions.choice_of_k.joins import Partition
-from fedclust.questions.choice_of_k.row_questions import (
-    SHELL_BINS,
-    ChoiceQuestion,
-    ComponentsQuestion,
-    PowersQuestion,
-    ProductsQuestion,
-    neighbor_counts,
-    power_sums,
-    product_sums,
-)
 from fedclust.questions.choice_of_k.shapes import (
     MAX_TUBES,
     group_members,
@@ -61,11 +60,13 @@ from fedclust.questions.choice_of_k.shapes import (
     is_any_hollow,
     joint_sums,
 )
+from fedclust.questions.choice_of_k.valleys import BINS
 from fedclust.questions.standardisation import ColumnStatistics
 
 Verdict = Literal["groups", "none", "not round"]
 MIN_SAMPLE_SHARE = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
-MAX_CHOICE_ASKS = 10 + 2 * MAX_LEVELS + ROUNDS + TRIES + 8
+OTHER_ASKS = 14  # statistics, moments, the root, neighbours, final sums, lines, tubes and shells
+MAX_SHOWN_FACTOR, MIN_SHOWN = 2, 8  # the curve goes as far as twice the components, and at least as far as this
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,12 @@ def choose_groups(view: View, *, seed: int, floor: int, everyone: bool) -> Proto
 
     With a `floor` no sum is asked for of fewer rows, and none of rows that differ by fewer from others.
     """
-    return (yield from pad_rounds(_choose(view, seed=seed, floor=floor, everyone=everyone), MAX_CHOICE_ASKS))
+    return (yield from pad_rounds(_choose(view, seed=seed, floor=floor, everyone=everyone), max_asks(floor)))
+
+
+def max_asks(floor: int) -> int:
+    """How many questions a choice takes at most."""
+    return OTHER_ASKS + (2 if floor > 1 else 1) * MAX_LEVELS + ROUNDS + TRIES
 
 
 def _choose(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KChoice]:
@@ -112,7 +118,7 @@ def _choose(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KC
         len(partition.groups),
         mild,
         strict,
-        dict(sorted(curve.best.items())),
+        curve.values_up_to(max(MIN_SHOWN, MAX_SHOWN_FACTOR * len(partition.groups))),
         int(frame.rows),
         is_sample=frame.share < WHOLE_TABLE,
         unused_columns=len(used) - len(frame.columns),
@@ -127,7 +133,7 @@ def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[in
         return 1, "not round", 1, 1
     if count == 1 or axes == 0:
         return count, "none" if count == 1 else "groups", count, count
-    neighbors = (yield from total(neighbor_counts, ComponentsQuestion(*frame.fields, (components,)))).neighbors
+    neighbors = (yield from total(neighbor_counts, ComponentsQuestion(*frame.fields, sets=(components,)))).neighbors
     groups = partition.groups
     if frame.floor == 1:
         (groups,) = yield from row_sums(frame, [components])
@@ -145,7 +151,7 @@ def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[in
     return k, "none" if k == 1 else "groups", mild, strict
 
 
-def _make_frame(  # noqa: PLR0917
+def _make_frame(
     view: View, found: ColumnStatistics, used: Ints, *, seed: int, floor: int, everyone: bool
 ) -> Protocol[ChoiceFrame]:
     """Which rows and columns are read, and how columns are seen."""
@@ -169,7 +175,7 @@ def _make_frame(  # noqa: PLR0917
     return ChoiceFrame(*ask, moments.rows, geometry, floor)
 
 
-def _question(
+def _question(  # noqa: PLR0917
     view: View, seed: int, share: int, found: ColumnStatistics, columns: Ints, reach: Floats
 ) -> tuple[View, int, int, Ints, Floats, Floats, Floats]:
     sd = found.sd[columns]
@@ -192,21 +198,18 @@ def max_message_numbers(columns: int) -> tuple[int, int]:
     wide = min(columns, q + max(MIN_CATEGORY_AXES, MAX_AXES - q))
     square = used * (used + 1) // 2
     shared = 8 * columns + used * (q + wide + 1) + 64
-    lines = MAX_PIECES * (NEAREST + MAX_PIECES)
     question = max(
         MAX_CELLS * (wide + 4),
         CHAINS * MAX_PIECES * (q * q + q + 1 + used),
-        MAX_PIECES * (q * q + q + 1 + used) + max(lines * (q + 6), MAX_TUBES * (q * q + 2 * q + 6 + MAX_PIECES)),
+        MAX_PIECES * (q * q + q + 1 + used) + max(MAX_LINES * (q + 6), MAX_TUBES * (q * q + 2 * q + 6 + MAX_PIECES)),
     )
     answer = max(
         MAX_CELLS * (1 + wide + wide * (wide + 1) // 2 + used),
         CHAINS * MAX_PIECES * (1 + q + q * (q + 1) // 2 + used),
-        lines * SHELL_BINS,
+        MAX_LINES * BINS,
+        MAX_PIECES * SHELL_BINS,
         MAX_PIECES * (MAX_PIECES + 1),
         square,
         4 * columns,
     )
     return shared + question, answer
-
-
-__all__ = ["ChoiceQuestion", "KChoice", "Verdict", "choose_groups", "max_message_numbers"]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
+from fedclust.questions.choice_of_k.choice_questions import RowMap
 from fedclust.questions.choice_of_k.column_kinds import Geometry
 
 
@@ -26,7 +26,7 @@ class ChoiceFrame:
     floor: int
 
     @property
-    def fields(self) -> tuple[Any, ...]:
+    def fields(self) -> tuple[View, int, int, Ints, Floats, Floats, Floats, RowMap]:
         """The first fields of a question about mapped rows."""
-        rows = (self.view, self.seed, self.share, self.columns, self.mean, self.sd, self.reach)
-        return (*rows, self.geometry.row_map)
+        columns = self.columns, self.mean, self.sd, self.reach
+        return self.view, self.seed, self.share, *columns, self.geometry.row_map

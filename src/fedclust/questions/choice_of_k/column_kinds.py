@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclust.algorithms.shared.fixed_order import principal_axes
 from fedclust.core.types import Bools, Floats, Ints
-from fedclust.questions.choice_of_k.row_questions import RowMap
+from fedclust.questions.choice_of_k.choice_questions import RowMap
 
 MAX_COLUMNS = 128  # whose products are 8,256 numbers; of a wider table the columns that are least normal are used
 MAX_AXES = 10  # along which numbers are compared
@@ -78,11 +78,11 @@ class Geometry:
 
     @property
     def axes(self) -> int:
-        return len(self.weights)
+        return int(self.weights.size)
 
     @property
     def coordinates(self) -> int:
-        return self.axes + self.embedding.shape[1]
+        return self.axes + int(self.embedding.shape[1])
 
 
 def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats) -> Geometry:

@@ -18,6 +18,7 @@ from fedclust.core.types import Floats, Ints
 from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.cell_growth import Cells, group_sums, join_nearest, piece_count
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import Components, ComponentsQuestion, component_moments
 from fedclust.questions.choice_of_k.evidence import (
     PRIOR_SPREADS,
     SHAPES,
@@ -28,8 +29,7 @@ from fedclust.questions.choice_of_k.evidence import (
     partition_evidence,
 )
 from fedclust.questions.choice_of_k.joins import JoinPath, Partition, best_path, join_by_evidence
-from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determinants, multiply, transform
-from fedclust.questions.choice_of_k.row_questions import Components, ComponentsQuestion, component_moments
+from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determinants, transform
 
 ROUNDS, CHAINS, TRIES = 3, 2, 2
 CELL_ROUNDS = 3
@@ -48,6 +48,10 @@ class EvidenceCurve:
         for k, value in path.values.items():
             if k not in self.best or value > self.best[k][0]:
                 self.best[k] = value, path.likelihood.shape
+
+    def values_up_to(self, most: int) -> dict[int, tuple[float, Shape]]:
+        """The curve for no more than so many components."""
+        return {k: self.best[k] for k in sorted(self.best) if k <= most}
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,7 @@ class _Search:
         self.shapes: tuple[Shape, ...] = SHAPES if geometry.axes > 1 else ("round",)
         spreads = PRIOR_SPREADS if geometry.axes else (1.0,)
         self.likelihoods = [
-            Likelihood(shape, spread, geometry.axes, geometry.categories)
-            for shape in self.shapes
-            for spread in spreads
+            Likelihood(shape, spread, geometry.axes, geometry.categories) for shape in self.shapes for spread in spreads
         ]
 
     def of_shape(self, shape: Shape) -> list[Likelihood]:
@@ -97,9 +99,7 @@ def find_components(frame: ChoiceFrame, cells: Cells, curve: EvidenceCurve) -> P
         return max((_join_cells(search, chain) for chain in chains), key=lambda end: end.evidence)
     for number in range(ROUNDS):
         chains = yield from _improve_over_rows(search, chains, number)
-    ends = [
-        Partition(chain.groups, chain.likelihood, search.value(chain.groups, chain.likelihood)) for chain in chains
-    ]
+    ends = [Partition(chain.groups, chain.likelihood, search.value(chain.groups, chain.likelihood)) for chain in chains]
     best = max(ends, key=lambda end: end.evidence)
     for _ in range(TRIES):
         better = yield from _try_one_fewer(search, best)
@@ -182,7 +182,7 @@ def row_sums(frame: ChoiceFrame, sets: Sequence[Components]) -> Protocol[list[Gr
     """For each set of components the sums of the rows of each; a component may have none."""
     if not sets:
         return []
-    found = group_sums((yield from total(component_moments, ComponentsQuestion(*frame.fields, tuple(sets)))))
+    found = group_sums((yield from total(component_moments, ComponentsQuestion(*frame.fields, sets=tuple(sets)))))
     ends = np.cumsum([len(one.offsets) for one in sets]).tolist()
     return [found.take(slice(end - len(one.offsets), end)) for one, end in zip(sets, ends, strict=True)]
 

@@ -22,8 +22,8 @@ import numpy as np
 from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.types import Bools, Floats, Ints
 from fedclust.kernels import elementary
+from fedclust.questions.choice_of_k.choice_questions import Components
 from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determinants
-from fedclust.questions.choice_of_k.row_questions import Components
 
 Shape = Literal["round", "axes", "full"]
 SHAPES: tuple[Shape, ...] = ("round", "axes", "full")

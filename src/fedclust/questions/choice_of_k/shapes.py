@@ -15,6 +15,14 @@ from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Ints
 from fedclust.questions.choice_of_k.basins import MARGIN, Landscape, histogram_counts, valley_evidences
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import (
+    Components,
+    LinesQuestion,
+    ShellsQuestion,
+    line_histograms,
+    padded_members,
+    shell_histograms,
+)
 from fedclust.questions.choice_of_k.evidence import GroupSums
 from fedclust.questions.choice_of_k.matrices import (
     inner_products,
@@ -22,14 +30,6 @@ from fedclust.questions.choice_of_k.matrices import (
     multiply,
     squared_lengths,
     transform,
-)
-from fedclust.questions.choice_of_k.row_questions import (
-    Components,
-    LinesQuestion,
-    ShellsQuestion,
-    line_histograms,
-    padded_members,
-    shell_histograms,
 )
 from fedclust.questions.choice_of_k.valleys import bin_range
 
@@ -42,7 +42,7 @@ TUBE_RADIUS = 3.0  # squared; for each further axis 1 more
 SHELL_REACH = 2.5  # times the root of the number of axes
 EDGE_BINS = 2, 21  # between which a valley of shells is looked for
 SHELL_RIDGE = 1e-6
-MAX_TUBES = 512
+MAX_TUBES = 256
 
 
 def is_any_bent(frame: ChoiceFrame, land: Landscape, groups: Sequence[Ints]) -> Protocol[bool]:
@@ -64,14 +64,14 @@ def is_any_bent(frame: ChoiceFrame, land: Landscape, groups: Sequence[Ints]) -> 
     bins = bin_range(low, high, one, other)
     ask = LinesQuestion(
         *frame.fields,
-        land.components,
-        land.members([group.tolist() for group, _, _ in pairs]),
-        directions,
-        low - one,
-        high - one,
-        np.ascontiguousarray(land.means[a]),
-        factors,
-        np.full(len(pairs), TUBE_RADIUS + frame.geometry.axes),
+        components=land.components,
+        members=land.members([group.tolist() for group, _, _ in pairs]),
+        directions=directions,
+        low=low - one,
+        high=high - one,
+        centers=np.ascontiguousarray(land.means[a]),
+        factors=factors,
+        radii=np.full(len(pairs), TUBE_RADIUS + frame.geometry.axes),
     )
     counts = histogram_counts((yield from total(line_histograms, ask)))
     return bool((valley_evidences(counts, bins) > NOT_ROUND_EVIDENCE).any())
@@ -92,7 +92,12 @@ def is_any_hollow(
     covariances = groups.scatter / groups.rows[:, None, None] + SHELL_RIDGE * np.eye(frame.geometry.axes)
     reach = SHELL_REACH * float(np.sqrt(frame.geometry.axes))
     ask = ShellsQuestion(
-        *frame.fields, components, padded_members(members), means, inverse_roots(covariances), reach
+        *frame.fields,
+        components=components,
+        members=padded_members(members),
+        centers=means,
+        factors=inverse_roots(covariances),
+        high=reach,
     )
     counts = histogram_counts((yield from total(shell_histograms, ask)))
     return bool((valley_evidences(counts, [EDGE_BINS] * len(counts)) > NOT_ROUND_EVIDENCE).any())

@@ -57,6 +57,11 @@ def _rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
         yield z
 
 
+def _rows_behind_powers(site: Site, ask: PowersQuestion) -> Floats:
+    """How many rows are behind the sums of each column."""
+    return _row_count(site, ask)
+
+
 def _row_count(site: Site, ask: ChoiceQuestion) -> Floats:
     """How many rows are behind a sum over all rows; of a column with missing values, how many have a value."""
     rows, present = 0, np.zeros(len(ask.columns), np.int64)
@@ -82,7 +87,7 @@ class PowerSums(Release):
     powers: Exact = additive("for each column, the sums of the first four powers of the deviations from its mean")
 
 
-@handler(releases=PowerSums, row_weights=_row_count)
+@handler(releases=PowerSums, row_weights=_rows_behind_powers)
 def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
     """Sums of z, z^2, z^3 and z^4, column by column."""
     rows, units = 0, ask.units
@@ -328,9 +333,7 @@ class Components:
         """The inverse covariances (k, q, q)."""
         k, q = self.means.shape
         if self.shape != "full":
-            return np.asarray(
-                (self.factors * self.factors * np.ones((k, q)))[:, :, None] * np.eye(q), np.float64
-            )
+            return np.asarray((self.factors * self.factors * np.ones((k, q)))[:, :, None] * np.eye(q), np.float64)
         out = np.zeros((k, q, q))
         for i in range(q):
             out += self.factors[:, i, :, None] * self.factors[:, i, None, :]
