@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import pkgutil
 import sys
 
 import benchmarks
 
-HELPERS = {"__main__", "timing"}
+HELPERS = {"__main__", "drawn_groups", "timing"}
 
 
 def list_benchmarks() -> list[str]:
@@ -22,9 +23,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
     parser.add_argument("name", choices=list_benchmarks(), help="the benchmark to run")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    chosen = parser.parse_args(arguments)
+    chosen, further = parser.parse_known_args(arguments)
     try:
-        return int(importlib.import_module(f"benchmarks.{chosen.name}").main(json=chosen.json))
+        measure = importlib.import_module(f"benchmarks.{chosen.name}").main
+        if "arguments" in inspect.signature(measure).parameters:
+            return int(measure(further, json=chosen.json))
+        if further:
+            parser.error(f"{chosen.name} takes no arguments such as {further[0]}")
+        return int(measure(json=chosen.json))
     except ModuleNotFoundError as absent:
         how = "run make bench-engines" if absent.name == "fault_rig" else "install it with: pip install -e '.[bench]'"
         print(f"this benchmark needs {absent.name}; {how}", file=sys.stderr)

@@ -158,7 +158,8 @@ def _as_cells(frame: ChoiceFrame, sums: GroupSums) -> Cells:
     q = len(weights)
     numbers = own.sums[:, :q] / weights
     products = own.products[:, :q, :q] / (weights[:, None] * weights)
-    return Cells(GroupSums(own.rows, numbers, products, own.counts), own.means)
+    groups = GroupSums(own.rows, numbers, products, own.counts)
+    return Cells(groups.blur(frame.geometry.rounding), own.means)
 
 
 def piece_count(cells: int, rows: float) -> int:

@@ -42,6 +42,7 @@ from fedclust.questions.choice_of_k.column_kinds import (
     MIN_CATEGORY_AXES,
     column_moments,
     find_geometry,
+    rounding_variances,
 )
 from fedclust.questions.choice_of_k.components import (
     CHAINS,
@@ -171,7 +172,8 @@ def _make_frame(
     products = np.zeros((len(kept), len(kept)))
     i, j = np.triu_indices(len(kept))
     products[i, j] = products[j, i] = triangle
-    geometry = find_geometry(moments.take(kept), products, ask[-1])
+    variances = rounding_variances(moments.rows, powers.rounded.to_floats()) / (found.sd[used] * found.sd[used])
+    geometry = find_geometry(moments.take(kept), products, ask[-1], variances[kept])
     return ChoiceFrame(*ask, moments.rows, geometry, floor)
 
 
@@ -210,6 +212,6 @@ def max_message_numbers(columns: int) -> tuple[int, int]:
         MAX_PIECES * SHELL_BINS,
         MAX_PIECES * (MAX_PIECES + 1),
         square,
-        4 * columns,
+        10 * columns,
     )
     return shared + question, answer

@@ -29,6 +29,8 @@ from fedclust.kernels.units import DISTANCE_BITS, bounds_above, unit_of
 from fedclust.questions.choice_of_k.valleys import BINS
 
 SHELL_BINS = 24
+STEPS = (100.0, 10.0, 1.0, 0.5, 0.1)  # of values that are rounded, the widest first
+STEP_TOLERANCE = 1e-9
 CHUNK_VALUES = 1 << 16  # of scores in memory together
 NOBODY = -1  # fills up the lists of components behind a histogram
 
@@ -85,12 +87,19 @@ class PowersQuestion(ChoiceQuestion):
 class PowerSums(Release):
     rows: Exact = additive_counts("the total number of rows, or of those in the public sample")
     powers: Exact = additive("for each column, the sums of the first four powers of the deviations from its mean")
+    rounded: Exact = additive_counts(
+        "for each column and a few steps such as 10, 1 and 0.1, how many rows hold a multiple of the step"
+    )
 
 
 @handler(releases=PowerSums, row_weights=_rows_behind_powers)
 def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
-    """Sums of z, z^2, z^3 and z^4, column by column."""
+    """Sums of z, z^2, z^3 and z^4, column by column, and how many values are rounded to each step."""
     rows, units = 0, ask.units
+    rounded = np.zeros((len(STEPS), len(ask.columns)), np.int64)
+    for x in site.sample(ask.view, ask.seed, ask.share):
+        for k, step in enumerate(STEPS):
+            rounded[k] += _count_multiples(x[ask.columns], step)
     found: Limbs = np.zeros((*units.shape, 2), np.uint64)
     for z in _rows_in_deviations(site, ask):
         rows += z.shape[1]
@@ -98,7 +107,15 @@ def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
         for p in range(len(units)):
             exact_sums.add_in_place(found[p], fine_sums(power, units[p]))
             power = power * z
-    return PowerSums(Exact.from_counts(rows), Exact(found, units))
+    return PowerSums(Exact.from_counts(rows), Exact(found, units), Exact.from_counts(rounded))
+
+
+def _count_multiples(x: Floats, step: float) -> Ints:
+    """How many values of each column are multiples of a step, or missing."""
+    steps = np.where(np.isnan(x), 0.0, x) / step
+    return np.asarray(
+        (np.abs(steps - np.rint(steps)) <= STEP_TOLERANCE * np.maximum(np.abs(steps), 1.0)).sum(axis=1), np.int64
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 
 from fedclust.algorithms.shared.fixed_order import principal_axes
 from fedclust.core.types import Bools, Floats, Ints
-from fedclust.questions.choice_of_k.choice_questions import RowMap
+from fedclust.questions.choice_of_k.choice_questions import STEPS, RowMap
+from fedclust.questions.choice_of_k.matrices import multiply
 
 MAX_COLUMNS = 128  # whose products are 8,256 numbers; of a wider table the columns that are least normal are used
 MAX_AXES = 10  # along which numbers are compared
@@ -68,13 +69,15 @@ def column_moments(rows: float, powers: Floats) -> ColumnMoments:
 class Geometry:
     """How rows are seen: as numbers and flags for components, and as coordinates for the tree of cells.
 
-    `categories` are the levels of each category, as numbers of flags.
+    `categories` are the levels of each category, as numbers of flags. A number that was rounded to a step stands for
+    any value within half a step; `rounding` is the covariance (q, q) that this adds to a row.
     """
 
     row_map: RowMap
     categories: tuple[tuple[int, ...], ...]
     weights: Floats
     embedding: Floats
+    rounding: Floats
 
     @property
     def axes(self) -> int:
@@ -85,8 +88,23 @@ class Geometry:
         return self.axes + int(self.embedding.shape[1])
 
 
-def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats) -> Geometry:
-    """How to see rows of columns with these moments and sums of products (F, F); |z| is at most `reach`."""
+def rounding_variances(rows: float, rounded: Floats) -> Floats:
+    """The variance within a step, of columns of which all values are multiples of one: a twelfth of its square.
+
+    >>> rounding_variances(8.0, np.array([[0.0, 1], [0, 8], [8, 8], [8, 8], [8, 8]])).round(4).tolist()
+    [0.0833, 8.3333]
+    """
+    steps = np.zeros(rounded.shape[1])
+    for step, counts in zip(STEPS[::-1], rounded[::-1], strict=True):
+        steps[counts >= rows] = step
+    return steps * steps / 12
+
+
+def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats, rounding: Floats) -> Geometry:
+    """How to see rows of columns with these moments and sums of products (F, F); |z| is at most `reach`.
+
+    `rounding` is the variance within the step that each column is rounded to.
+    """
     covariance = products / moments.rows - moments.mean[:, None] * moments.mean
     some = moments.variance > 0
     flagged = np.flatnonzero(moments.two_valued & some)
@@ -101,7 +119,8 @@ def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats) -> Ge
     limit = np.zeros(axes.shape[1])
     for bound, row in zip(reach, np.abs(whole), strict=True):
         limit += bound * row
-    return Geometry(RowMap(whole, flagged.astype(np.int64), limit), categories, weights, embedding)
+    blur = multiply(np.ascontiguousarray(whole.T) * rounding, whole)
+    return Geometry(RowMap(whole, flagged.astype(np.int64), limit), categories, weights, embedding, blur)
 
 
 def _numeric_axes(moments: ColumnMoments, covariance: Floats) -> tuple[Floats, Floats]:

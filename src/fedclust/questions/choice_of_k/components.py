@@ -183,6 +183,7 @@ def row_sums(frame: ChoiceFrame, sets: Sequence[Components]) -> Protocol[list[Gr
     if not sets:
         return []
     found = group_sums((yield from total(component_moments, ComponentsQuestion(*frame.fields, sets=tuple(sets)))))
+    found = found.blur(frame.geometry.rounding)
     ends = np.cumsum([len(one.offsets) for one in sets]).tolist()
     return [found.take(slice(end - len(one.offsets), end)) for one, end in zip(sets, ends, strict=True)]
 

@@ -14,7 +14,7 @@ integrated completed likelihood criterion", Metron 73, 2015.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -82,6 +82,10 @@ class GroupSums:
             np.add.at(joined, labels, part)
             out.append(joined)
         return GroupSums(*out)
+
+    def blur(self, covariance: Floats) -> GroupSums:
+        """The groups if each row also varies by this much."""
+        return replace(self, products=self.products + self.rows[:, None, None] * covariance)
 
     def copy(self) -> GroupSums:
         return GroupSums(*(part.copy() for part in self.parts))

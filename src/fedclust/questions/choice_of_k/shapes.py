@@ -42,6 +42,7 @@ TUBE_RADIUS = 3.0  # squared; for each further axis 1 more
 SHELL_REACH = 2.5  # times the root of the number of axes
 EDGE_BINS = 2, 21  # between which a valley of shells is looked for
 SHELL_RIDGE = 1e-6
+MAX_ROUNDING = 0.01  # variance within a step, of a column of variance 1: a step of .35 standard deviations
 MAX_TUBES = 256
 
 
@@ -87,7 +88,12 @@ def _far_parts(land: Landscape, group: Ints) -> list[tuple[int, int]]:
 def is_any_hollow(
     frame: ChoiceFrame, components: Components, groups: GroupSums, members: Sequence[Sequence[int]]
 ) -> Protocol[bool]:
-    """Whether the distances from the mean have a valley in a group; `members` are the components of each group."""
+    """Whether the distances from the mean have a valley in a group; `members` are the components of each group.
+
+    Values that are rounded to wide steps leave gaps between distances, so they say nothing.
+    """
+    if frame.geometry.rounding.max(initial=0.0) > MAX_ROUNDING:
+        return False
     means = groups.means
     covariances = groups.scatter / groups.rows[:, None, None] + SHELL_RIDGE * np.eye(frame.geometry.axes)
     reach = SHELL_REACH * float(np.sqrt(frame.geometry.axes))
