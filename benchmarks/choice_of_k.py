@@ -85,9 +85,9 @@ def measure(kind: str, seed: int, floor: int, *, second: bool) -> Outcome:
     found, exchanges, numbers = choose(drawn.rows, floor)
     seconds = time.process_time() - began
     certainty = choice_notes.how_sure(found)[0]
-    shape = drawn.rows.shape
+    rows, columns = drawn.rows.shape
     return Outcome(
-        kind, seed, drawn.k, *shape, found.k, found.verdict, certainty, round(seconds, 3), exchanges, numbers
+        kind, seed, drawn.k, rows, columns, found.k, found.verdict, certainty, round(seconds, 3), exchanges, numbers
     )
 
 

@@ -88,7 +88,7 @@ def _place_means(rng: Rng, k: int, width: int, is_apart: Callable[[Floats, Float
 
 
 def _squares(rows: Floats, mean: Floats) -> Floats:
-    return ((rows - mean) ** 2).sum(axis=1)
+    return np.asarray(((rows - mean) ** 2).sum(axis=1), np.float64)
 
 
 def _unequal(rng: Rng) -> Drawn | None:
@@ -377,7 +377,8 @@ def _second_binary(rng: Rng) -> Drawn | None:
     if rng.random() < 0.3:
         p[:, : columns // 3] = p[0, : columns // 3]
     X = (rng.random((rows, columns)) < p[labels]) * 1.0
-    return _keep_each(X, labels, np.log(shares)[:, None] + np.log(p) @ X.T + np.log1p(-p) @ (1 - X).T)
+    log = np.log(shares)[:, None] + np.log(p) @ X.T + np.log1p(-p) @ (1 - X).T
+    return _keep_each(X, labels, np.asarray(log, np.float64))
 
 
 def _second_mixed(rng: Rng) -> Drawn | None:

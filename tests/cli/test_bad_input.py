@@ -134,7 +134,7 @@ BAD = {
     "an index without a choice": (cluster('index = "xie-beni"'), "says how to choose k, but k is 3"),
     "an unknown index": (change(("k = 3", 'k = "2..4"\nindex = "xie-bini"')), "did you mean 'xie-beni'?"),
     "a rule for the two-step": (
-        change(("k = 3", 'k = "auto"\ncriterion = "two-step"\nrule = "min"')),
+        change(("k = 3", 'k = "auto"\ncriterion = "evidence"\nrule = "min"')),
         "does not use index or rule",
     ),
     "a choice with centres": (change(("k = 3", 'k = "auto"\ninit = [[1, 2], [3, 4]]')), "k is not a number"),
