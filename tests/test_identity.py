@@ -152,10 +152,34 @@ def test_defaults_give_the_pooled_bits_at_any_parties(seed):
     check_defaults(seed)
 
 
+def check_floored(seed):
+    rng = np.random.default_rng(seed)
+    X, start = table(rng, "plain" if seed % 2 else "ties")
+    options = {"init": start, "scale": str(rng.choice(["none", "standardise"])), "max_iter": 8}
+    estimator = fc.KMeans(len(start), opening="floored", floor=int(rng.integers(2, 15)), **options)
+    pooled = estimator.fit(X)
+    parties = int(rng.choice([2, 3, 5, 12, 25]))
+    how = {} if parties < 3 else {"aggregation": str(rng.choice(["plain", "secure", "blind"])), "early_stopping": True}
+    fed = fc.Federation.local(partition(rng, X, parties), wire=bool(rng.integers(2)), **how)
+    with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(BACKENDS))):
+        federated = clone(estimator).fit(fed)
+    same(federated, pooled, X)
+    assert federated.notes_ == pooled.notes_
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_sums_above_a_floor_give_the_pooled_bits(seed):
+    check_floored(seed)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
 def test_a_thousand_partitions_at_the_defaults(seed):
     check_defaults(seed)
+
+
+def test_a_thousand_partitions_with_sums_above_a_floor(seed):
+    check_floored(seed)
 
 
 @pytest.mark.parametrize("seed", range(RUNS))

@@ -23,12 +23,12 @@ def turn(X):
     return HandlerContext(SiteData("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
 
 
-def run_select(centers, m, exponents=(4,)):
+def question(centers, m, exponents=(4,)):
     return make_question(View(np.array(exponents, np.int32)), np.asarray(centers, float), m)
 
 
 def test_hard_sums_by_hand():
-    found = moments.answer(turn([[0], [1], [10]]), run_select([[0.0], [8.0]], 1.0))
+    found = moments.answer(turn([[0], [1], [10]]), question([[0.0], [8.0]], 1.0))
     assert found.mass.to_floats().tolist() == [2, 1]
     assert found.pull.to_floats().tolist() == [[1], [10]]
     assert found.objective.to_floats() == 0 + 1 + 4
@@ -36,14 +36,14 @@ def test_hard_sums_by_hand():
 
 def test_fuzzy_sums_by_hand():
     # Row 1 lies at distances 1 and 3 of the centres: u = (9/10, 1/10). Row 4 lies on the second centre.
-    found = moments.answer(turn([[1], [4]]), run_select([[0.0], [4.0]], 2.0))
+    found = moments.answer(turn([[1], [4]]), question([[0.0], [4.0]], 2.0))
     assert found.mass.to_floats() == pytest.approx([0.81, 0.01 + 1], abs=1e-15)
     assert found.pull.to_floats().ravel() == pytest.approx([0.81, 0.01 + 4], abs=1e-14)
     assert found.objective.to_floats() == pytest.approx(0.81 * 1 + 0.01 * 9, abs=1e-13)
 
 
 def test_a_row_between_coincident_centres_is_shared_equally():
-    found = moments.answer(turn([[2]]), run_select([[2.0], [2.0], [5.0]], 2.0))
+    found = moments.answer(turn([[2]]), question([[2.0], [2.0], [5.0]], 2.0))
     assert found.mass.to_floats().tolist() == [0.25, 0.25, 0]
 
 
@@ -190,7 +190,7 @@ def test_a_party_that_returns_with_far_rows_is_counted_in_full(back):
 @pytest.mark.parametrize("m", [1.0, 2.0])
 def test_a_share_beyond_the_bound_it_is_asked_under_is_refused(m):
     site = turn([[0.0], [1.0], [10.0]])
-    asked = run_select([[0.0], [6.0]], m)
+    asked = question([[0.0], [6.0]], m)
     expected = 1 + 16 if m == 1 else 1 / (1 + 1 / 25) + 1 / (1 / 100 + 1 / 16)
     for reach in (4, asked.reach):
         found = moments.answer(site, replace(asked, reach=reach))
@@ -201,7 +201,7 @@ def test_a_share_beyond_the_bound_it_is_asked_under_is_refused(m):
 
 def test_a_bound_found_from_a_rounded_sum_holds_the_row():
     # 1.4 units round to one: a bound of one unit would not hold the row.
-    rough = run_select([[0.0]], 1.0)
+    rough = question([[0.0]], 1.0)
     unit = 2.0 ** (rough.reach - 51)
     assert 2.0 ** closer_share_bound(unit, rough.reach, rough.farthest) >= 1.5 * unit
 
@@ -304,6 +304,6 @@ def test_a_party_back_between_a_question_and_its_repeat_does_not_enter_it():
 
 def test_the_singleton_rule_hides_the_row_from_the_objective_too():
     site = turn([[0.0], [1.0], [9.0]])
-    plain = moments.answer(site, run_select([[0.0], [8.0]], 1.0))
-    hidden = moments.answer(site, replace(run_select([[0.0], [8.0]], 1.0), singletons=True))
+    plain = moments.answer(site, question([[0.0], [8.0]], 1.0))
+    hidden = moments.answer(site, replace(question([[0.0], [8.0]], 1.0), singletons=True))
     assert (plain.objective.to_floats(), hidden.objective.to_floats()) == (0 + 1 + 1, 0 + 1)

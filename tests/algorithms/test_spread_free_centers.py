@@ -8,6 +8,7 @@ from fedclust import kernels
 from fedclust.algorithms.shared import candidate_choice, cell_cuts, cell_sums, cell_tree, fixed_order
 from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
 from fedclust.core.errors import StudyError
+from fedclust.core.ring import Exact
 from fedclust.kernels import row_sample
 
 
@@ -53,8 +54,8 @@ def test_a_tree_of_one_column_by_hand():
     _, question, answer = asked[1]
     assert question.kinds.tolist() == [cell_sums.SLICES]
     assert question.widths.tolist() == [0.9 * 20.5**0.5]
-    assert answer.counts.to_floats().tolist() == [1, 1, 1]  # the fourth part is the rest
-    assert sorted(np.abs(answer.sums.to_floats().ravel()).tolist()) == [4, 4, 5]
+    assert answer.counts.to_floats().tolist() == [1, 1, 1, 1]
+    assert sorted(np.abs(answer.sums.to_floats().ravel()).tolist()) == [4, 4, 5, 5]
     assert sorted(asked[2][2].sums.to_floats().ravel().tolist()) == [0, 1, 9, 10]
     assert sorted(model.initial_centers_.ravel().tolist()) == [0.5, 9.5]
     assert model.history_[0]["objective"] == 1.0  # {0, 1} and {9, 10}: four rows at .5 from their centres
@@ -72,8 +73,9 @@ def test_a_row_on_a_plane_goes_to_the_lower_side():
 
 def test_parts_of_a_cell_add_up_to_it():
     _, asked = recorded(fc.KMeans(5, max_iter=1), fc.Federation.local(sites(groups())))
-    first = next(answer for name, _, answer in asked if name == "cell_sums.part_moments")
-    assert first.counts.to_floats().sum() < 300
+    first, *others = [answer for name, _, answer in asked if name.startswith("cell_sums.part_")]
+    assert first.counts.to_floats().sum() == 300
+    assert all(answer.counts.to_floats().sum() < 300 for answer in others)
     assert asked[-2][2].counts.to_floats().sum() == 300
     assert np.allclose(asked[-2][2].sums.to_floats().sum(axis=0), groups().sum(axis=0))
 
@@ -239,9 +241,10 @@ def test_hard_tables_start_alike_at_one_site_and_at_many(name):
     assert np.isfinite(pooled.cluster_centers_).all()
 
 
-def test_an_outlier_does_not_keep_the_other_groups_from_being_found():
+@pytest.mark.parametrize("far", [1e6, 1e9])
+def test_an_outlier_does_not_keep_the_other_groups_from_being_found(far):
     X = groups(400, 3, 4)
-    X[0] = 1e6
+    X[0] = far
     model = fc.KMeans(5).fit(X)
     assert model.inertia_ < 1.02 * fc.KMeans(4).fit(X[1:]).inertia_
 
@@ -298,6 +301,18 @@ def test_starts_that_depend_on_the_spread_say_so():
         assert any("depend on how the rows are spread" in note for note in fc.KMeans(4, init=init).fit(fed).notes_)
     for init in ("k-means++", "random", "box"):
         assert not any("spread" in note for note in fc.KMeans(4, init=init).fit(fed).notes_)
+
+
+def test_the_last_part_is_exact_beside_a_far_row():
+    def part(rows, value):
+        return cell_cuts.PartSums(
+            rows, Exact.from_floats([value], unit=-60), Exact.from_floats([value * value], unit=-60)
+        )
+
+    whole = cell_cuts.join_parts(part(1, 1e9), part(1, -(2.0**-50)))
+    rest = cell_cuts.last_part(whole, [part(1, 1e9)])
+    assert rest.rows == 1
+    assert rest.sums.to_floats().tolist() == [-(2.0**-50)]
 
 
 def test_a_cell_is_cut_where_its_inertia_is_largest():

@@ -58,6 +58,7 @@ def test_every_key_reaches_the_estimator_and_the_sites():
         "tol": None,
         "max_iter": 12,
         "init": "box",
+        "n_init": "auto",
         "participation": 0.5,
         "quorum": 0.8,
         "small_sites": "paper",
@@ -91,7 +92,8 @@ ELSEWHERE = {"n_clusters", "n_components", "random_state", "bounds", "missing", 
 @pytest.mark.parametrize("method", study_methods())
 def test_every_parameter_of_a_method_has_a_key(method):
     record = study_methods()[method]
-    assert set(record.estimator().get_params()) - ELSEWHERE == set(record.parameters) <= set(study_keys.cluster_keys())
+    elsewhere = ELSEWHERE | ({"opening", "floor"} if method == "k-means" else set())  # keys of [privacy]
+    assert set(record.estimator().get_params()) - elsewhere == set(record.parameters) <= set(study_keys.cluster_keys())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,37 @@ def test_a_methods_own_parameters_must_make_sense(line):
 
 
 def test_what_is_left_out_keeps_the_estimators_defaults():
-    assert study().make_estimator().get_params() == fc.KMeans(2).get_params()
+    assert study().make_estimator().get_params() == fc.KMeans(2, opening="floored").get_params()
+    fuzzy = study(SHORT.replace("k-means", "fuzzy-c-means"))
+    assert fuzzy.make_estimator().get_params() == fc.FuzzyCMeans(2).get_params()
+
+
+def test_sums_are_opened_above_a_floor_unless_the_study_cannot_or_says_otherwise():
+    def opening(text="", cluster="", top=""):
+        found = study(top + SHORT.replace("k = 2", f"k = 2\n{cluster}") + text).make_estimator()
+        return found.opening, found.floor
+
+    assert opening() == ("floored", 10)
+    assert opening("[privacy]\nfloor = 15\n") == ("floored", 15)
+    assert opening('[privacy]\nopening = "exact"\n') == ("exact", 10)
+    assert opening(top='split = "columns"\n') == ("exact", 10)
+    assert opening(top='missing = "partial"\n') == ("exact", 10)
+    assert opening(cluster="participation = 0.5") == ("exact", 10)
+    assert opening(cluster="quorum = 1") == ("exact", 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('method = "fuzzy-c-means"\nk = 2\n[privacy]\nopening = "floored"', "opens every sum"),
+        ('method = "k-means"\nk = 2\nquorum = 1\n[privacy]\nopening = "floored"', "quorum in .cluster. is set"),
+        ('method = "k-means"\nk = 2\n[privacy]\nopening = "exact"\nfloor = 12', "leave floor out"),
+        ('method = "k-means"\nk = 2\n[privacy]\nfloor = 1', "whole number from 2"),
+    ],
+)
+def test_an_opening_that_does_not_fit_the_study_is_refused(text, said):
+    with pytest.raises(fc.StudyError, match=said):
+        study(f'name = "s"\n[cluster]\n{text}\n[sites.a]\nsource = "a.csv"\n')
 
 
 def test_the_studys_seed_is_the_methods_unless_it_has_its_own():

@@ -29,16 +29,17 @@ def ran(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(2)
     centers = rng.normal(size=(4, 4))
 
-    def run(mode="plain", method="k-means"):
+    def run(mode="plain", method="k-means", opening="exact"):
         text = STUDY.format(mode=mode, method=method)
+        text += f'opening = "{opening}"\n' if method == "k-means" else ""
         for i in range(4):
             rows = rng.normal(size=(30, 4)) + centers[rng.integers(4, size=30)]
             np.savetxt(f"s{i}.csv", rows, delimiter=",", header="a,b,c,d", comments="", fmt="%.17g")
             text += f'\n[sites.s{i}]\nsource = "s{i}.csv"\n'
         (tmp_path / "study.toml").write_text(text)
-        assert main(["run", "study.toml", "--quiet"]) == 0
+        assert main(["run", "study.toml", "--quiet", "--out", f"runs/audited-{mode}-{method}-{opening}"]) == 0
         capsys.readouterr()
-        return tmp_path / "runs" / "audited"
+        return tmp_path / "runs" / f"audited-{mode}-{method}-{opening}"
 
     return run
 
@@ -60,6 +61,12 @@ def test_a_plain_run_is_told_to_have_lost_rows(ran, capsys):
     assert recovered(found, "a") > 0
     assert found["checked"]
     assert "Anyone who runs the coordinator" in found["verdict"]
+
+
+def test_a_run_that_opens_sums_above_a_floor_loses_no_row_to_differences_of_its_sums(ran, capsys):
+    exact, floored = (audited(capsys, ran("secure", opening=opening)) for opening in ("exact", "floored"))
+    assert recovered(exact, "a4") >= recovered(exact, "a3") > 0
+    assert recovered(floored, "a4") == recovered(floored, "a3") == 0
 
 
 def test_a_secure_run_has_lost_none_by_site(ran, capsys):

@@ -180,6 +180,24 @@ def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(
     assert found.k == 3
 
 
+def test_a_plan_says_which_sums_are_opened_and_how_many_rows_the_rehearsal_showed(steward):
+    steward.study(text=STUDY.replace("fuzzy-c-means", "k-means"))
+    out = plan(steward, "--site", "site.toml")[1]
+    assert "no row or at least 10 rows, over all sites" in " ".join(out.split())
+    assert "In the rehearsal, 0 rows of this site" in " ".join(out.split())
+    assert "floored_opening.find_allowed" in out
+    assert "hide_counts_from_coordinator" not in out
+    steward.study(text=STUDY)
+    out = plan(steward, "--site", "site.toml")[1]
+    assert "The sum of every cluster is opened in each iteration" in " ".join(out.split())
+
+
+def test_an_approved_study_that_opens_sums_above_a_floor_runs(steward):
+    steward.study(text=STUDY.replace("fuzzy-c-means", "k-means"))
+    assert approve(steward)[0] == 0
+    assert run(steward).opens_floored
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [("study.toml", "max_iter = 5", "max_iter = 6"), ("site.toml", "standard", "datashield")],

@@ -55,7 +55,10 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(long):
 
 def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
     third = '[sites.zurich]\nsource = "cleveland.csv"\n'
-    user.study(('source = "hungary.csv"\n', f'source = "hungary.csv"\npolicy = "nhs"\n{third}'))
+    user.study(
+        ('source = "hungary.csv"\n', f'source = "hungary.csv"\npolicy = "nhs"\n{third}'),
+        ("k = 3", 'k = 3\ninit = "careful"'),
+    )
     for words in (("run", "study.toml"), ("resume", "runs/heart")):
         code, out, err = user(*words)
         assert (code, out) == (1, "")

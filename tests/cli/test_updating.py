@@ -115,7 +115,7 @@ def ledger(folder):
 
 
 def test_other_methods_take_the_table_as_a_batch(tmp_path):
-    study(tmp_path, 'method = "k-means"\nk = 4\ninit = "box"')
+    study(tmp_path, 'method = "k-means"\nk = 4\ninit = "box"\n[privacy]\nopening = "exact"')
     put(tmp_path, batch(0))
     at("run", tmp_path / "study.toml", "--out", tmp_path / "r")
     here = fc.load(tmp_path / "r" / "model.json")

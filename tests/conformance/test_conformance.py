@@ -18,8 +18,9 @@ ENGINES = {
     "secure": {"aggregation": "secure"},
     "blind": {"aggregation": "blind", "early_stopping": True},
 }
+FLOORED = {"opening": "floored", "floor": 4}
 SETTINGS = {
-    "k-means": [{}, {"init": "box"}, {"scale": "standardise"}, {"missing": "drop"}],
+    "k-means": [{}, {"init": "box"}, {"scale": "standardise"}, {"missing": "drop"}, FLOORED],
     "fuzzy-c-means": [{}, {"init": "party"}, {"m": 1.7, "scale": "standardise"}, {"missing": "partial"}],
     "averaged-fuzzy-c-means": [{}, {"average": "index", "scale": "standardise"}],
     "gradient-fuzzy-c-means": [{"max_iter": 6}, {"max_iter": 6, "init": "box", "scale": "standardise"}],
@@ -98,4 +99,9 @@ def test_every_method_has_settings():
     ],
 )
 def test_conforms(method, number, check, engine, tmp_path):
-    CHECKS[check](OnEngine(method, SETTINGS[method][number], ENGINES[engine], tmp_path / "run"))
+    options = SETTINGS[method][number]
+    if options is FLOORED and check == "check_answers_are_pure":
+        pytest.skip("counts are hidden by a secret that is fresh each time")
+    if options is FLOORED and check == "check_late_and_foreign_answers_are_not_used":
+        pytest.skip("the fourth question makes keys, which are made again")
+    CHECKS[check](OnEngine(method, options, ENGINES[engine], tmp_path / "run"))

@@ -965,6 +965,20 @@ def deep_sites(y: Any) -> list[Any]:
     return [found.rows, found.classes, found.start]
 
 
+def floored_fits() -> None:
+    floored = {"opening": "floored", "floor": 8, **QUICK}
+    for setting, options in {"given": {"init": START}, "standardised": {"scale": "standardise", "init": "box"}}.items():
+        make = partial(fc.KMeans, 3, **floored, **options)
+        for mode in ("plain", "secure", "blind"):
+            run = partial(fitted, make, CENTRES, rows_fed, MODES[mode], NEW)
+            for backend in backends("given", mode):
+                add(f"floored/{setting}/{mode}/{backend}", run, backend=backend)
+        SCENARIOS.append((partial(fitted, make, CENTRES, rows_fed, MODES["plain"], NEW), False, ()))
+    for backend in TWICE:
+        add(f"floored/pooled/{backend}", partial(pooled, partial(fc.KMeans, 3, **floored)), backend=backend)
+    SCENARIOS.append((partial(pooled, partial(fc.KMeans, 3, **floored)), False, ()))
+
+
 # --- Handlers --------------------------------------------------------------------------------------------------------
 
 MASKS = "keys, shares and masks are fresh in each run"
@@ -972,6 +986,7 @@ SHARES = "shares of distances are random to whoever sees one"
 LISTS = "ids travel under fresh secret factors, among fillers, shuffled"
 TOLD = "rows that were summarised are remembered by marks under a fresh key"
 CARRIER = "only carries another handler's answer: the site answers what is encrypted"
+COUNTS = "counts are hidden by fresh secrets, and what was found of them is signed by a fresh key"
 RANDOM: dict[str, dict[str, str]] = {  # by handler, what of it is random by nature, and why
     "roster.offer": {"answer": MASKS, "question": MASKS},
     "roster.accept": {"question": MASKS},
@@ -990,6 +1005,13 @@ RANDOM: dict[str, dict[str, str]] = {  # by handler, what of it is random by nat
     "vertical_labels.hand_over": {"answer": SHARES, "question": SHARES},
     "vertical_labels.enter": {"answer": SHARES, "question": SHARES, "memory": SHARES},
     "vertical_labels.go_on": {"answer": SHARES, "question": SHARES, "memory": SHARES},
+    "floored_opening.make_secret": {"answer": COUNTS, "memory": COUNTS},
+    "floored_opening.receive_secret": {"question": COUNTS, "memory": COUNTS},
+    "floored_opening.share_counts": {"answer": COUNTS},
+    "floored_opening.hide_counts": {"answer": COUNTS, "question": COUNTS},
+    "floored_opening.find_allowed": {"answer": COUNTS, "question": COUNTS},
+    "floored_opening.hide_counts_from_coordinator": {"answer": COUNTS},
+    "floored_opening.open_moments": {"question": COUNTS, "memory": COUNTS},
     "fcac_summaries.summaries": {"memory": TOLD},
     "vertical_labels.move": {"memory": SHARES},
     "vertical_labels.finish": {"answer": SHARES, "question": SHARES, "memory": SHARES},
@@ -1057,3 +1079,4 @@ choices_of_k()
 private_models()
 deep_models()
 drawn_rows()
+floored_fits()

@@ -112,7 +112,7 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
     fed.use_engine(Lying(fed.engine, question, false, travels=travels))
     scale = "standardise" if question == "standardisation.column_sums" else "none"
     with pytest.raises(fc.QuorumLost) as lost:
-        fc.FuzzyCMeans(2, scale=scale, max_iter=3).fit(fed)
+        fc.FuzzyCMeans(2, init="careful", scale=scale, max_iter=3).fit(fed)
     assert lost.value.missing == {"b": code}
 
 
@@ -120,7 +120,8 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
 @pytest.mark.parametrize("lie", [lie for lie, (_, _, code) in LIES.items() if code != "no-answer"])
 def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, written, tmp_path):
     question, false, _ = LIES[lie]
-    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.column_sums" else "none", max_iter=3)
+    scale = "standardise" if question == "standardisation.column_sums" else "none"
+    model = fc.FuzzyCMeans(2, init="careful", scale=scale, max_iter=3)
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
         liar = Lying(fed.engine, question, false)
         fed.use_engine(liar)

@@ -34,7 +34,7 @@ from fedclust.questions.cluster_indices import NO_ROWS_MESSAGE
 K_CRITERIA = ("evidence", "index")
 INDEX_RULES = ("min", "elbow")
 DEFAULT_INDEX = "fuzzy-davies-bouldin"
-DEFAULT_RESTARTS = 5
+DEFAULT_RESTARTS = 5  # fits for each K
 DEFAULT_KS = range(2, 9)  # if no site can look for clusters on its own
 MAX_BLIND_K = 8  # if nobody may see how many clusters were found
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import fedclust
 from fedclust.app.analysis import ModelFacts, describe, json_values, read_model_facts
+from fedclust.app.audit.shown_rows import OpenedClusterSums, listen_to_sums
 from fedclust.app.blind_relay import relay_for_lead
 from fedclust.app.choose_k import Selection, select_k
 from fedclust.app.coordinate import (
@@ -175,6 +176,7 @@ def resume_run(
         began, fed = time.monotonic(), ready.fed
         fed.watch = count_rounds
         fed.use_engine(ObservedEngine(fed.engine, notify))
+        opened = listen_to_sums(fed)
         try:
             if run.previous_folder is None:
                 model, selection = fit_study(ready)
@@ -184,7 +186,7 @@ def resume_run(
                 model.update(fed, after=run.previous_folder if run.engine_choice is None else None)
             model.save(run.model_path)
             facts = read_model_facts(model)
-            described = _describe_model(run, model, facts, ready, selection)
+            described = _describe_model(run, model, facts, ready, selection, opened=opened)
         except BaseException as error:
             notify("state", state=status_after_error(error))
             if isinstance(error, (StudyError, DataError, OutOfBounds)) and run.is_new and not rounds:
@@ -235,11 +237,18 @@ def _open_run(
 
 
 def _describe_model(
-    run: Run, model: Model, facts: ModelFacts, ready: OpenStudy, selection: Selection | None
+    run: Run,
+    model: Model,
+    facts: ModelFacts,
+    ready: OpenStudy,
+    selection: Selection | None,
+    *,
+    opened: OpenedClusterSums,
 ) -> dict[str, Any]:
     """Describe a model that is saved already; if this fails, the run still finishes, with a note."""
     try:
         described = describe(model, ready.fed, selection, facts)
+        described["notes"] += opened.sentences(ready.fed)
         run.write_json("analysis.json", described)
     except Waiting:
         raise  # not an error: the run continues when the sites' answers arrive

@@ -70,6 +70,7 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         repeats=study.align is not None,
         split="labels" if study.cluster.options.get("opens") == "labels" else study.split,
         method=study.cluster.method,
+        floored=study.cluster.options.get("opening") == "floored",
         needs_alignment=study.align is not None,
     )
 

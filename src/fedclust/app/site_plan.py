@@ -8,18 +8,19 @@ the answers of the rehearsal serve as examples. Every answer passes the site's o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedclust.algorithms.cmeans import column_labels, column_split
-from fedclust.algorithms.shared import cell_sums
-from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
+import numpy as np
+
+from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
 from fedclust.app.analysis import describe
-from fedclust.app.choose_k import select_k
-from fedclust.app.study.study_parts import Study, StudySite
+from fedclust.app.choose_k import DEFAULT_KS, select_k
+from fedclust.app.start_allowances import start_allowances
+from fedclust.app.study.study_parts import KSearch, Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
@@ -31,7 +32,8 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
-from fedclust.models.centers_estimator import TREE_INITS
+from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
+from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
 from fedclust.questions.choice_of_k import choice_questions, prediction_strength
@@ -51,7 +53,6 @@ APPROVAL_SLACK = (
     2,
     10,
 )  # an approval allows twice the messages of the rehearsal plus ten, because all rows may need more rounds
-USUAL_RESTARTS = 5  # of each K in a search
 KEY_QUESTIONS = {
     "secure": ("roster.offer", "roster.accept"),
     "blind": ("roster.offer", "roster.accept", "blind_aggregation.group"),
@@ -80,15 +81,6 @@ INDEX_QUESTIONS = (  # of a choice by an index
     cluster_indices.label_scatter.name,
 )
 INDEX_ASKS_PER_K, INDEX_ASKS = 64, 160  # questions for each K up to the largest, and in all; most need far fewer
-START_QUESTIONS = (
-    cell_sums.scatter_sums.name,
-    cell_sums.part_counts.name,
-    cell_sums.part_moments.name,
-    cell_sums.part_sums.name,
-    cell_sums.nearest_counts.name,
-    cell_sums.nearest_sums.name,
-    cell_sums.objectives.name,
-)
 DROPOUT_QUESTIONS = (
     "roster.offer",
     "dropout_recovery.share",
@@ -135,6 +127,7 @@ class SitePlan:
     columns: tuple[str, ...]
     questions: tuple[PlannedQuestion, ...]
     price_rho: float = 0.0  # of all answers under differential privacy, in rho
+    shown_rows: int | None = None  # of this site, that differences of sums of the rehearsal show; None: no such sums
     budget: PrivacySpending | None = None  # what the site may spend on all studies, and has spent
 
     @property
@@ -170,6 +163,7 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
     own_data = fed.site_data[party]
     own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
     own |= {column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set()
+    own |= {floored_opening.hide_counts_from_coordinator.name} if _tests_counts(study) else set()
     rehearsal = _rehearse(alone, fed)
     noted = [(call, release) for call, release in rehearsal if call.handler not in own]
     known = {call.question_digest for call, _ in _rehearse(alone, _federation_of_other_rows(fed, party), strict=False)}
@@ -181,16 +175,34 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         fed.columns,
         (
             *_key_questions(study, noted),
-            *_add_start_questions(
-                study,
-                _add_search_questions(
-                    study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))
-                ),
+            *_add_uncertain_questions(
+                study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))
             ),
         ),
         price := _sum_prices(noted),
+        _count_shown_rows(own_data, rehearsal, study.missing),
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
     )
+
+
+def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
+    """Return how many rows are a difference of at most three sums that the rehearsal opened over this site's rows."""
+    seen = [
+        Observation(
+            call.step,
+            call.handler,
+            call.cohort,
+            plain_fields(call.message),
+            {name: release.field_value(name) for name in release.schema()},
+        )
+        for call, release in rehearsal
+        if call.want == "total"
+    ]
+    counts, sums = opened_cells(seen)
+    if not len(counts) or missing == "partial":
+        return None
+    rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
+    return int(rows_by_differences(counts, sums, rows[~np.isnan(rows).any(axis=1)]).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
@@ -328,36 +340,24 @@ def _plan_questions(
         yield question if other is None else replace(question, times=question.times + other.times)
 
 
-def _add_start_questions(study: Study, found: Iterable[PlannedQuestion]) -> Iterator[PlannedQuestion]:
-    """Add the questions for initial centres from sums: how many are asked depends on the rows of all sites."""
-    questions, choice = list(found), study.cluster.choice
-    init = study.make_estimator(tuple(study.schema) or None).get_params().get("init")
-    if study.split != "rows" or not isinstance(init, str) or init not in TREE_INITS:
-        yield from questions
-        return
-    fits = 1 if choice is None else study.cluster.max_clusters * choice.options.get("restarts", USUAL_RESTARTS)
-    most = fits * MAX_START_ASKS
-    for question in questions:
-        yield replace(question, min_allowed=most) if question.name in START_QUESTIONS else question
-    for name in START_QUESTIONS:
-        if all(question.name != name for question in questions):
-            yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
-
-
-def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:
-    """Add the questions of a search for K: on all sites' rows, it may ask any of them, and more often."""
-    choice = study.cluster.choice
-    if choice is None or study.split == "columns":
-        yield from found
-        return
-    by_index = choice.options.get("criterion") == "index" or "index" in choice.options or "rule" in choice.options
-    names = INDEX_QUESTIONS if by_index else K_SEARCH_QUESTIONS
-    most = INDEX_ASKS + INDEX_ASKS_PER_K * study.cluster.max_clusters if by_index else max_asks(floor=2)
+def _add_uncertain_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:
+    """Add the questions of a start and of a search for K: on all sites' rows, they may be asked more often."""
+    allowed = start_allowances(study)
+    if study.cluster.choice is not None and study.split == "rows":
+        allowed |= _search_allowances(study.cluster.choice, study.cluster.max_clusters)
     for question in found:
-        yield replace(question, min_allowed=most) if question.name in names else question
-    for name in names:
-        if all(question.name != name for question in found):
-            yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
+        yield replace(question, min_allowed=allowed.get(question.name, 0))
+    for name, most in allowed.items():
+        if any(question.name == name for question in found):
+            continue
+        yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
+
+
+def _search_allowances(choice: KSearch, max_clusters: int) -> dict[str, int]:
+    """How often a search for K may ask each of its questions."""
+    if choice.is_by_index:
+        return dict.fromkeys(INDEX_QUESTIONS, INDEX_ASKS + INDEX_ASKS_PER_K * max_clusters)
+    return dict.fromkeys(K_SEARCH_QUESTIONS, max_asks(floor=2))
 
 
 def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[PlannedQuestion]:
@@ -365,16 +365,36 @@ def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[
     sums = sum(call.want == "total" for call, _ in noted)
     often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
     labels = study.cluster.options.get("opens") == "labels"
-    sealed = (study.align is not None and len(study.sites) > 1) or labels
+    floored = study.cluster.options.get("opening") == "floored"
+    sealed = ((study.align is not None or floored) and len(study.sites) > 1) or labels
     mode = "secure" if sealed and study.aggregation.mode == "plain" else study.aggregation.mode
     for name in DROPOUT_QUESTIONS if often else KEY_QUESTIONS.get(mode, ()):
         yield PlannedQuestion(name, sums if often else 1)
     for name, times in ALIGNMENT_QUESTIONS.items() if study.align is not None and len(study.sites) > 1 else ():
         yield PlannedQuestion(name, times or len(study.sites) - 1)
     for name, times in (
+        floored_decision.count_questions(_max_rounds(study), _max_fits(study), len(study.sites)).items()
+        if floored
+        else ()
+    ):
+        yield PlannedQuestion(name, times)
+    for name, times in (
         column_labels.count_questions(_max_rounds(study), study.cluster.max_clusters).items() if labels else ()
     ):
         yield PlannedQuestion(name, times)
+
+
+def _tests_counts(study: Study) -> bool:
+    """Whether the sites find out which sums may be opened, so that the coordinator gets no hidden counts."""
+    return study.cluster.options.get("opening") == "floored" and len(study.sites) >= floored_opening.MIN_TESTED_SITES
+
+
+def _max_fits(study: Study) -> int:
+    """Return how many fits a study may take."""
+    choice = study.cluster.choice
+    if choice is None:
+        return 1
+    return max(1, choice.fits_per_k * (len(choice.ks) if choice.ks else DEFAULT_KS[-1]))
 
 
 def _max_rounds(study: Study) -> int:

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclust.cli.plan_opening import opening_sentences
 from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
@@ -172,7 +173,10 @@ def _format_summary(found: SitePlan) -> str:
         verdict = (
             f"REFUSED by this site's rules at message {first.message_number:,} of the run, {_refusal_reason(first)}."
         )
-    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending_sentences(found)))
+    return "\n".join(
+        textwrap.fill(text, 110)
+        for text in (head, verdict, who, *opening_sentences(found), *_spending_sentences(found))
+    )
 
 
 def _spending_sentences(found: SitePlan) -> Iterator[str]:
@@ -347,6 +351,7 @@ def plan_document(found: SitePlan) -> dict[str, Any]:
         "privacy": None
         if not found.price_rho
         else {"rho": found.price_rho, "spent": found.budget and found.budget.spent_rho},
+        "shown_rows": found.shown_rows,
         "most_bytes": _max_bytes(found),
         "questions": [
             {

@@ -69,6 +69,7 @@ class Handler(Generic[M, R]):
     one_run: bool = False  # answered in another run of a study only if the question is the same
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
+    opens_all_clusters: bool = False  # reveals the sums of every cluster, which a study with a floor on sums forbids
     schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
     received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
@@ -106,6 +107,7 @@ def handler(
     one_run: bool = False,
     plain_only: bool = False,
     opens_distances: bool = False,
+    opens_all_clusters: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` as a question, with what a site must know about it.
 
@@ -138,6 +140,8 @@ def handler(
         Not answered if sums are masked.
     opens_distances
         Not answered if the study sets opens to 'labels'.
+    opens_all_clusters
+        Not answered if the study sets opening to 'floored'.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
@@ -160,6 +164,7 @@ def handler(
             one_run,
             plain_only,
             opens_distances,
+            opens_all_clusters,
         )
         if made.name in HANDLERS:
             raise ValueError(f"two handlers are called {made.name}")

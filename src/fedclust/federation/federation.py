@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.floored_decision import OpeningRecord
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import JournalError, QuorumLost, StudyError
@@ -83,6 +84,7 @@ class Federation:
         self.folder = None if record is None else record.folder
         self.local_sites = local_sites or LocalSites()
         self.watch: Watch | None = None
+        self.opening_record = OpeningRecord()  # of all fits with opening="floored"
         self._columns_by_party = dict(columns_by_party)
         self.aggregation = aggregation or Aggregation()
         name = record.name if record is not None and record.name else run_id(self.folder)
@@ -160,9 +162,8 @@ class Federation:
 
         `sites` maps site names to arrays, DataFrames, paths or queries.
 
-        - `columns` lists the columns to use, or maps each to a `Column`. If the sites have different columns,
-          give `{site: columns}`. A column with levels (categories) becomes codes or indicator columns; `fed.columns`
-          has the resulting names.
+        - `columns` lists the columns to use, or maps each to a `Column`. If the sites' columns differ, give `{site:
+          columns}`. A column with levels becomes codes or indicator columns; `fed.columns` has the resulting names.
         - `split="columns"` matches rows by the column `id`, or by position without one. `order` lists all columns in
           the order that the centres use; by default, the columns of each site in turn.
         - `policy` is one policy for all sites, or `{site: policy}` for every site.
@@ -260,9 +261,8 @@ class Federation:
             for own_data in self.site_data.values():
                 own_data.survey_for(missing)  # so that users see a clear message about bad rows, not a site's refusal
             before = len(coordinator.absences)
-            result = coordinator.drive(
-                self._aggregator.wrap(self._aggregator.pad(protocol, asks_multiple), quorum), self.watch
-            )
+            padded = self._aggregator.pad(protocol, asks_multiple)
+            result = coordinator.drive(self._aggregator.wrap(padded, quorum), self.watch)
         except QuorumLost as lost:
             raise self.local_sites.explain_lost_quorum(lost) from None
         return result, coordinator.absences[before:]

@@ -100,6 +100,7 @@ class Model:
     spread_: Floats | None = None  # what the view divides each column by; None for nothing
     initial_centers_: Floats | None = None  # in original units
     cluster_sizes_: Floats | None = None  # rows of each cluster, or their total membership in a soft model
+    opened_centers_: Floats | None = None  # scaled, of the last cells that were all opened, if `opens_floored`
     labels_: NDArray[np.int32] | None = None  # if the rows are in this process, or all sites know the labels
     n_iter_: int = 0
     history_: Sequence[Mapping[str, Any]] = ()  # one entry per iteration: "round", "shift", "objective"
@@ -150,6 +151,13 @@ class Model:
     @property
     def opens_labels(self) -> bool:
         """Whether a column split revealed only labels."""
+        return False
+
+    @property
+    def opens_floored(self) -> bool:
+        """Whether a cluster's sum is opened only if enough rows have changed; then questions about other cells than
+        those around `opened_centers_` could show few rows.
+        """
         return False
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from fedclust.core.effects import Quorum
 from fedclust.models.assignment import FuzzyCentersModel
 from fedclust.models.centers_estimator import CentersEstimator
+from fedclust.models.floored_kmeans import FlooredEstimator
 from fedclust.models.input_checks import is_real_number, require
 from fedclust.models.labels_only import LabelsOnlyEstimator
 from fedclust.models.streamed_fit import StreamingEstimator
@@ -14,7 +15,7 @@ from fedclust.models.streamed_fit import StreamingEstimator
 MAX_FUZZINESS = 100  # above this, memberships to the power of m leave the range of floats
 
 
-class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
+class KMeans(FlooredEstimator, LabelsOnlyEstimator, CentersEstimator):
     """k-means (hard c-means), with the same result as on pooled rows, bit for bit.
 
     Parameters
@@ -54,6 +55,12 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     opens : {"distances", "labels"}, default="distances"
         What each round of a column split reveals: all squared distances, or only each row's label, computed on secret
         shares.
+    opening : {"exact", "floored"}, default="exact"
+        Which sums an iteration over a row split opens. "floored" opens a cluster's sum only if no row or at least
+        `floor` rows distinguish the cluster from every cell opened before; otherwise its centre stays. The result is
+        then not that of exact k-means, but still the same however the rows are spread.
+    floor : int, default=10
+        That number of rows, over all sites.
     random_state : int, NumPy generator or None, default=0
         Seed of all random draws.
 
@@ -84,6 +91,7 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     saved_attributes: ClassVar[tuple[str, ...]] = (
         *(name for name in CentersEstimator.saved_attributes if name != "objective_"),
         "inertia_",
+        "opened_centers_",
     )
 
     def __init__(
@@ -102,6 +110,8 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
         singletons: str | None = None,
         small_sites: str | None = None,
         opens: str = "distances",
+        opening: str = "exact",
+        floor: int = 10,
         random_state: int | None = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -117,6 +127,8 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
         self.singletons = singletons
         self.small_sites = small_sites
         self.opens = opens
+        self.opening = opening
+        self.floor = floor
         self.random_state = random_state
 
     def _keep_objective(self, objective: float) -> None:

@@ -38,6 +38,7 @@ class Gate:
         noise_budget: NoiseBudget | None = None,
         split: str | None = None,
         method: str | None = None,
+        floored: bool = False,
     ) -> None:
         self.party = party
         self.policy = policy
@@ -45,7 +46,7 @@ class Gate:
         self.vaults = vaults
         self.approval = approval
         self.noise_budget = noise_budget or NoiseBudget(policy)
-        self.split, self.method = split, method
+        self.split, self.method, self.floored = split, method, floored
         self.rules = guards.ALWAYS_GUARDS if policy.has_no_rules else guards.QUESTION_GUARDS
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
@@ -103,7 +104,8 @@ class Gate:
     def _question_context(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.QuestionContext:
         everyone = None if self.policy.has_no_rules or self.vaults is None else frozenset(self.vaults().roster)
         tally = self.ledger.tally(call.run)
-        return guards.QuestionContext(call, handler, self.policy, rows, tally, everyone, self.split, self.method)
+        study = self.split, self.method, self.floored
+        return guards.QuestionContext(call, handler, self.policy, rows, tally, everyone, *study)
 
     def _make_entry(self, call: Call, size: int = 0, answer: str = "") -> LedgerEntry:
         return LedgerEntry(

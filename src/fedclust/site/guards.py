@@ -40,6 +40,7 @@ class QuestionContext:
     enrolled: frozenset[str] | None = None  # the parties that this site was enrolled with
     split: str | None = None  # how the study splits the table between the sites, if this site knows
     method: str | None = None  # the study's method, if this site knows
+    floored: bool = False  # whether the study opens the sum of a cluster only above a floor
 
     @property
     def parties(self) -> int:
@@ -72,6 +73,15 @@ def check_method(q: QuestionContext) -> str | None:
     """Refuse points that only one method needs in a study that uses another method."""
     foreign = q.method is not None and q.handler.methods and q.method not in q.handler.methods
     return "handler-not-allowed" if foreign else None
+
+
+def check_opening(q: QuestionContext) -> str | None:
+    """Refuse the sums of every cluster in a study that opens a cluster's sum only if enough rows have changed.
+
+    A site cannot tell whether the sums of another package are those of clusters.
+    """
+    opens = q.handler.opens_all_clusters or (q.handler.is_foreign and "sums" in q.handler.classes)
+    return "handler-not-allowed" if q.floored and opens else None
 
 
 def check_labels_only(q: QuestionContext) -> str | None:
@@ -301,6 +311,7 @@ def parties_in_opened_sum(call: Call) -> frozenset[str] | None:
 
 ALWAYS_GUARDS: tuple[Guard, ...] = (
     check_handler_allowed,
+    check_opening,
     check_combination,
     check_noise_amount,
 )  # the rules that apply even at a site without its own rules
@@ -310,6 +321,7 @@ QUESTION_GUARDS: tuple[Guard, ...] = (
     check_noise_required,
     check_split,
     check_method,
+    check_opening,
     check_labels_only,
     check_row_floor,
     check_combination,

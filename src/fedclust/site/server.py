@@ -80,13 +80,22 @@ class SiteServer:
         approval: Approval | None = None,
         split: str | None = None,
         method: str | None = None,
+        floored: bool = False,
         needs_alignment: bool = False,
     ) -> None:
         self.site_data = site_data
         noise_budget = NoiseBudget(policy, folder, durable=durable)
         ledger = Ledger(folder, durable=durable)
         self.gate = Gate(
-            site_data.party, policy, ledger, vaults, approval, noise_budget=noise_budget, split=split, method=method
+            site_data.party,
+            policy,
+            ledger,
+            vaults,
+            approval,
+            noise_budget=noise_budget,
+            split=split,
+            method=method,
+            floored=floored,
         )
         self.seed = seed
         self.needs_alignment = needs_alignment  # in a study of common rows, no other rows are read

@@ -157,6 +157,7 @@ class SiteFile:
         repeats: bool = False,
         split: str | None = None,
         method: str | None = None,
+        floored: bool = False,
         needs_alignment: bool = False,
     ) -> SiteServer:
         """Return the site's server, with the study's column declarations; keys, ledger and state are in the site's
@@ -183,6 +184,7 @@ class SiteFile:
             approval=self.load_approval(),
             split=split,
             method=method,
+            floored=floored,
             needs_alignment=needs_alignment,
         )
 

@@ -84,7 +84,7 @@ def membership_weights(site: Site, ask: CentersQuestion) -> Floats:
     )
 
 
-@handler(releases=Moments, row_weights=membership_weights)
+@handler(releases=Moments, row_weights=membership_weights, opens_all_clusters=True)
 def moments(site: Site, ask: CentersQuestion) -> Moments:
     """One sweep over the rows."""
     mass, pull, objective = ask.units

@@ -92,7 +92,7 @@ def _weights_by_column(rows: Array, ask: GapCentersQuestion) -> Floats:
     return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, rows.shape[1])])
 
 
-@handler(releases=PartialMoments, row_weights=membership_weights)
+@handler(releases=PartialMoments, row_weights=membership_weights, opens_all_clusters=True)
 def moments(site: Site, ask: GapCentersQuestion) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units

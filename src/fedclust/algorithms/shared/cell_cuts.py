@@ -8,12 +8,28 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fedclust.algorithms.shared.cell_sums import HALVES, MAX_PARTS, QUARTERS, SLICES
-from fedclust.algorithms.shared.fixed_order import ROUNDING_FRACTION, ordered_sum, principal_axes, traces
+from fedclust.algorithms.shared.fixed_order import (
+    ROUNDING_FRACTION,
+    ordered_sum,
+    principal_axes,
+    symmetric_matrix,
+    traces,
+)
+from fedclust.core.ring import Exact
 from fedclust.core.types import Floats
 
 FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
 LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
 SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
+
+
+@dataclass(frozen=True)
+class PartSums:
+    """A part's number of rows, and the exact sums of its rows and of their products along the axes."""
+
+    rows: float
+    sums: Exact
+    products: Exact | None  # None: not asked for, so the part is not cut again
 
 
 @dataclass
@@ -23,11 +39,19 @@ class Cell:
     path: tuple[int, ...]
     rows: float
     sums: Floats
-    products: Floats | None  # None: not known, so the cell is not cut again
+    products: Floats | None
+    exact: PartSums | None = None  # None for the root, whose axes were not known when its sums were asked for
     inertia: float = 0.0
     variances: Floats = field(default_factory=lambda: np.zeros(0))
     directions: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     is_final: bool = True
+
+    @classmethod
+    def from_part(cls, path: tuple[int, ...], part: PartSums, inertia: float) -> Cell:
+        """A cell of these sums; the inertia is a guess until its products are measured."""
+        sums = part.sums.to_floats()
+        products = None if part.products is None else symmetric_matrix(part.products.to_floats(), len(sums))
+        return cls(path, part.rows, sums, products, part, inertia)
 
     @property
     def mean(self) -> Floats:
@@ -57,7 +81,6 @@ class Cut:
         return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
 
 
-Sums = tuple[float, Floats, Floats | None]
 Cuts = dict[tuple[int, ...], Cut]
 
 
@@ -103,19 +126,25 @@ def _make_cut(cell: Cell, *, in_four: bool) -> Cut:
     return Cut(QUARTERS, cell.mean, np.stack([first, others[0]]), 0.0)
 
 
-def last_part(cell: Cell, parts: Sequence[Sums], *, with_products: bool) -> Sums:
-    """The sums of a cell less those of some of its parts."""
-    rows, sums, products = cell.rows, cell.sums, cell.products if with_products else None
+def last_part(cell: PartSums, parts: Sequence[PartSums]) -> PartSums:
+    """The sums of a cell less those of some of its parts, exactly: a far row in another part costs no digits."""
+    rows, sums, products = cell.rows, cell.sums, cell.products
     for part in parts:
-        rows, sums = rows - part[0], sums - part[1]
-        if products is not None and part[2] is not None:
-            products = products - part[2]
-    return rows, sums, products
+        rows, sums = rows - part.rows, _subtract(sums, part.sums)
+        products = None if products is None or part.products is None else _subtract(products, part.products)
+    return PartSums(rows, sums, products)
 
 
-def join_parts(one: Sums, other: Sums) -> Sums:
-    products = None if one[2] is None or other[2] is None else one[2] + other[2]
-    return one[0] + other[0], one[1] + other[1], products
+def join_parts(one: PartSums, other: PartSums) -> PartSums:
+    """The sums of two parts together."""
+    products = None if one.products is None or other.products is None else one.products + other.products
+    return PartSums(one.rows + other.rows, one.sums + other.sums, products)
+
+
+def _subtract(whole: Exact, part: Exact) -> Exact:
+    low = ~part.limbs[..., 0] + np.uint64(1)
+    negated = np.stack([low, ~part.limbs[..., 1] + (low == 0)], axis=-1)
+    return whole + Exact(negated, part.unit)
 
 
 def drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:

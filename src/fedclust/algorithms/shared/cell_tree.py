@@ -11,8 +11,9 @@ With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedclust.algorithms.shared.cell_cuts import (
     Cell,
     Cut,
     Cuts,
-    Sums,
+    PartSums,
     drawing_widths,
     join_parts,
     last_part,
@@ -47,6 +48,7 @@ from fedclust.algorithms.shared.fixed_order import (
     symmetric_matrix,
 )
 from fedclust.core.effects import Protocol, total
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Units
 from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
@@ -107,14 +109,10 @@ class CellMeans:
 
 @dataclass(frozen=True)
 class _Start:
-    """The cell of all rows and the axes (columns, axes) of the tree.
-
-    If the products along the axes are a guess, the first cut asks for the sums of every part.
-    """
+    """The cell of all rows and the axes (columns, axes) of the tree."""
 
     root: Cell
     axes: Floats
-    is_guess: bool = False
 
 
 def find_cells(
@@ -176,7 +174,7 @@ def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
         basis = orthonormal_basis(matrix_product(sketch, axes[0][:, variances[0] > 0]))
     along = ordered_sum(sums[:, None] * basis, axis=0)
     guess = np.diag(variances[0][: basis.shape[1]]) * rows + along[:, None] * along / max(rows, 1.0)
-    return _Start(Cell((), rows, along, guess), basis, is_guess=True)
+    return _Start(Cell((), rows, along, guess), basis)
 
 
 def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, Floats]]:
@@ -192,15 +190,12 @@ def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[li
     """Cut cells until there are enough of them; the leaves, in the order of their paths."""
     most = max_cells(clusters)
     measure_cells([start.root])
-    leaves, cuts, is_guess = [start.root], Cuts(), start.is_guess
+    leaves, cuts = [start.root], Cuts()
     for _ in range(MAX_LEVELS if floor == 1 else MAX_FLOORED_LEVELS):
         plan, is_last = plan_cuts(leaves, most, floor)
         if not plan:
             break
-        parts, made = yield from _cut_cells(
-            frame, start.axes, cuts, plan, floor, with_products=not is_last, every_part=is_guess and not is_last
-        )
-        is_guess = False
+        parts, made = yield from _cut_cells(frame, start.axes, cuts, plan, floor, with_products=not is_last)
         born = []
         for cell, _ in plan:
             if cell.path not in made:
@@ -209,7 +204,7 @@ def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[li
             cuts[cell.path] = made[cell.path]
             leaves.remove(cell)
             own = parts[cell.path]
-            born += [Cell((*cell.path, j), *sums, cell.inertia / len(own)) for j, sums in enumerate(own)]
+            born += [Cell.from_part((*cell.path, j), part, cell.inertia / len(own)) for j, part in enumerate(own)]
         measure_cells(born)
         leaves += born
     return sorted(leaves, key=lambda cell: cell.path)
@@ -223,43 +218,50 @@ def _cut_cells(
     floor: int,
     *,
     with_products: bool,
-    every_part: bool,
-) -> Protocol[tuple[dict[tuple[int, ...], list[Sums]], Cuts]]:
+) -> Protocol[tuple[dict[tuple[int, ...], list[PartSums]], Cuts]]:
     """The sums of the parts of each cell that can be cut, and how it was cut.
 
-    A cell with a part of too few rows is cut in halves; if one of these is too small too, it stays whole.
+    A cell with a part of too few rows is cut in halves; if one of these is too small too, it stays whole. Only of the
+    root every part is asked for.
     """
     wanted = {cell.path: cut for cell, cut in plan}
     if floor > 1:
         wanted = yield from _cuts_above_floor(frame, axes, cuts, plan, floor)
         if not wanted:
             return {}, {}
-    question = _parts_question(frame, axes, cuts, wanted, every_part=every_part)
-    if with_products:
-        moments = yield from total(part_moments, question)
-        counts, sums, triangles = (own.to_floats() for own in (moments.counts, moments.sums, moments.products))
-        products = [symmetric_matrix(own, axes.shape[1]) for own in triangles]
-    else:
-        means = yield from total(part_sums, question)
-        counts, sums, products = means.counts.to_floats(), means.sums.to_floats(), []
-    found: dict[tuple[int, ...], list[Sums]] = {}
+    answer = yield from _ask_parts(
+        _parts_question(frame, axes, cuts, wanted, every_part=not cuts), with_products=with_products
+    )
+    found: dict[tuple[int, ...], list[PartSums]] = {}
     made: Cuts = {}
-    at = 0
     for cell, _ in plan:
         if (cut := wanted.get(cell.path)) is None:
             continue
-        asked = cut.part_count - (not every_part)
-        own: list[Sums] = [
-            (float(counts[k]), sums[k], products[k] if with_products else None) for k in range(at, at + asked)
-        ]
-        at += asked
-        if not every_part:
-            own.append(last_part(cell, own, with_products=with_products))
-        if cut.part_count > 2 and min(part[0] for part in own) < floor:
+        own = list(islice(answer, cut.part_count - (cell.exact is not None)))
+        if cell.exact is not None:
+            own.append(last_part(cell.exact, own))
+        if cut.part_count > 2 and min(part.rows for part in own) < floor:
             own, cut = [join_parts(*own[:2]), join_parts(*own[2:])], cut.as_halves()
-        if min(part[0] for part in own) >= floor:
+        if min(part.rows for part in own) >= floor:
             found[cell.path], made[cell.path] = own, cut
     return found, made
+
+
+def _ask_parts(question: PartsQuestion, *, with_products: bool) -> Protocol[Iterator[PartSums]]:
+    """The sums of the parts that a question names."""
+    if with_products:
+        moments = yield from total(part_moments, question)
+        counts, sums, products = moments.counts, moments.sums, list(_split_rows(moments.products))
+    else:
+        means = yield from total(part_sums, question)
+        counts, sums, products = means.counts, means.sums, []
+    rows = counts.to_floats().tolist()
+    return (PartSums(many, own, product) for many, own, product in zip_longest(rows, _split_rows(sums), products))
+
+
+def _split_rows(numbers: Exact) -> Iterator[Exact]:
+    """The rows of a matrix of exact numbers."""
+    return (Exact(limbs, unit) for limbs, unit in zip(numbers.limbs, numbers.unit, strict=True))
 
 
 def _cuts_above_floor(

@@ -18,6 +18,7 @@ from fedclust.app.analysis import epsilon_curve
 from fedclust.app.analysis.hidden_counts import hide_derivable_counts
 from fedclust.app.analysis.k_curve import describe_choice
 from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts
+from fedclust.app.analysis.opened_clusters import NEVER_OPENED_REASON, centers_to_ask_about
 from fedclust.app.analysis.part_guard import PartGuard, json_values
 from fedclust.app.analysis.what_left import list_what_left
 from fedclust.app.choose_k import Selection
@@ -76,8 +77,7 @@ def describe(
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = federation_of_rows(fed, model.columns_)
-    facts = facts or read_model_facts(model)
-    parts = PartGuard()
+    facts, parts = facts or read_model_facts(model), PartGuard()
     seen = _choose_describer(model, facts, fed, parts)
     found: dict[str, dict[str, Any] | None] = {
         "profiles": parts.guard("profiles", seen.profiles),
@@ -138,6 +138,8 @@ def _choose_describer(
     if fed.split == "columns":
         return _ColumnSplitDescriber(model, facts, fed)
     try:
+        if model.opens_floored and model.opened_centers_ is None:
+            return _ClosedSitesDescriber(facts, {"absent": NEVER_OPENED_REASON})
         return _RowSplitDescriber(model, facts, fed, parts)
     except QuorumLost as lost:
         return _ClosedSitesDescriber(facts, _refusal_reason(lost))
@@ -166,6 +168,7 @@ class _RowSplitDescriber:
 
     def __post_init__(self) -> None:
         self.view, self.centers, self.columns = self._run_protocol(self._look_at_columns())
+        self.asked = centers_to_ask_about(self.model, self.fed, self.centers, self.parts)
         try:
             asked = self._ask_sites(self._plane_and_spread)
         except (QuorumLost, Waiting):
@@ -198,7 +201,7 @@ class _RowSplitDescriber:
     def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
         everyone = self.model.quorum == ALL_PARTIES
         plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
-        return plane, (yield from pca.cluster_spread(self.view, self.centers, plane))
+        return plane, (yield from pca.cluster_spread(self.view, self.asked, plane))
 
     def profiles(self) -> dict[str, Any]:
         spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
@@ -235,17 +238,15 @@ class _RowSplitDescriber:
             # Ask for an index even with one cluster; otherwise the coordinator would see that there is only one.
             with np.errstate(all="ignore"):
                 self._ask_sites(
-                    lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
+                    lambda: index_sums.compute_indices(self.view, np.repeat(self.asked, 2, axis=0), 2.0, names)
                 )
-        found = self._ask_sites(
-            lambda: index_sums.compute_indices(self.view, self.centers, self.facts.fuzziness, names)
-        )
+        found = self._ask_sites(lambda: index_sums.compute_indices(self.view, self.asked, self.facts.fuzziness, names))
         return found if "absent" in found else _describe_indices(found)
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
             return {"absent": "Only sums over all sites are revealed. The counts of each site stay at that site."}
-        found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
+        found = self._ask_sites(lambda: composition.compositions(self.view, self.asked))
         if "absent" in found:
             return dict(found)
         counts = {party: [None if n == HIDDEN_COUNT else n for n in own.tolist()] for party, own in found.items()}

@@ -13,6 +13,7 @@ from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
+from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
 from fedclust.privacy.attacks.shown_points import POINT_FIELDS
@@ -21,6 +22,7 @@ ATTACK_TITLES = {
     "a": "one site's sums, compared between rounds",
     "a2": "clusters of one row, hidden by their site",
     "a3": "sums over all sites, compared between rounds",
+    "a4": "sums over all sites, compared by twos and threes over all rounds and fits",
     "b": "one site's fuzzy sums, solved as equations",
     "b3": "fuzzy sums over all sites, solved as equations",
     "c": "rows reconstructed from distances",
@@ -84,7 +86,27 @@ def _attack_observations(observer: str, seen: list[Observation], history: RunHis
         plan += [("d", attacks.attack_by_cohorts, sums)]
     if any(one.has_fields(name) for one in own for name in POINT_FIELDS):
         plan += [("e", lambda s: (*attacks.attack_shown_points(s), *attacks.attack_remainders(s)), own)]
-    return [_try_attack(observer, name, attack, what, rows=history.rows) for name, attack, what in plan if what]
+    found = [_try_attack(observer, name, attack, what, rows=history.rows) for name, attack, what in plan if what]
+    return [*found, *_compare_cells(observer, sums, history)]
+
+
+def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) -> list[Verdict]:
+    """Count the rows that are a difference of at most three sums; most such differences are no rows, so rows must be
+    there to compare with.
+    """
+    counts, places = opened_cells(sums)
+    if not len(counts) or not history.rows:
+        return []
+    rows = np.concatenate(list(history.rows.values()))
+    owners = np.repeat(list(history.rows), [len(own) for own in history.rows.values()])
+    shown = rows_by_differences(counts, places, rows)
+    exact, sites = int(shown.sum()), tuple(sorted(set(owners[shown].tolist())))
+    sentence = (
+        f"{_format_row_count(exact)} can be computed exactly from two or three sums, by whoever knows which to take."
+        if exact
+        else "No row recovered."
+    )
+    return [Verdict(observer, "a4", ATTACK_TITLES["a4"], exact, exact, 0, 0, sites, sentence)]
 
 
 def _try_attack(

@@ -11,6 +11,7 @@ from fedclust.app.choose_k import INDEX_RULES, K_CRITERIA
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import AGGREGATION_MODES
 from fedclust.models.centers_estimator import CENTER_SCALES
+from fedclust.models.floored_kmeans import MAX_FLOOR, OPENING_CHOICES
 from fedclust.models.methods import study_methods
 from fedclust.models.parameters import (
     COUNT_PARAMETER,
@@ -139,6 +140,10 @@ PRIVACY_KEYS = {
         lambda value: is_number(value) and 0 < value <= MAX_DELTA,
     ),
     "variant": one_of(*PRIVATE_VARIANTS),
+    "opening": one_of(*OPENING_CHOICES),
+    "floor": Parameter(
+        f"a whole number from 2 to {MAX_FLOOR}", lambda value: is_whole(value) and 2 <= value <= MAX_FLOOR
+    ),
 }
 ALIGN_KEYS = {"method": one_of(*ALIGNMENTS), "duplicates": one_of(*DUPLICATE_RULES)}
 SITE_KEYS = {

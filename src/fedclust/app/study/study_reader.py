@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
         own = "the site's own" if served else None  # a remote site may name its id column itself
         align.check_split(split, top.get("id", own), privacy.get("aggregation", "plain"))
     cluster = _parse_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
+    cluster = _apply_opening(cluster, privacy, split=split, missing=top.get("missing", "refuse"))
     quorum, many = cluster.options.get("quorum"), len(top["sites"])
     if isinstance(quorum, int) and quorum > many:
         raise StudyError(
@@ -88,6 +90,39 @@ def _parse_noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
     if given and "epsilon" not in given:
         raise StudyError(f"[privacy] gives {next(iter(given))} but no epsilon; add a line such as epsilon = 1.0")
     return given
+
+
+def _apply_opening(
+    cluster: ClusterSettings, privacy: Mapping[str, Any], *, split: str, missing: str
+) -> ClusterSettings:
+    """Add to the settings which sums are opened: above a floor where the method and the study allow it."""
+    given = {name: privacy[name] for name in ("opening", "floor") if name in privacy}
+    reason = _why_exact(cluster, privacy, split=split, missing=missing)
+    if given.get("opening", "floored" if not reason else "exact") == "exact":
+        if "floor" in given:
+            why = reason or 'opening is "exact"'
+            raise StudyError(f'floor in [privacy] needs opening = "floored", but {why}; leave floor out')
+        return cluster
+    if reason:
+        raise StudyError(f"opening in [privacy] is 'floored', but {reason}; set opening to 'exact', or leave it out")
+    return replace(cluster, options={**cluster.options, "opening": "floored", **given})
+
+
+def _why_exact(cluster: ClusterSettings, privacy: Mapping[str, Any], *, split: str, missing: str) -> str:
+    """Return why a study cannot open sums above a floor, or an empty text."""
+    parameters, options = find_study_method(cluster.method).estimator().get_params(), cluster.options
+    if "opening" not in parameters:
+        return f"method '{cluster.method}' opens every sum"
+    if "epsilon" in privacy:
+        return "epsilon hides sums by noise"
+    if split != "rows":
+        return "this is a column split"
+    if missing == "partial":
+        return "missing is 'partial'"
+    for name, usual in (("quorum", "all"), ("participation", 1), ("singletons", None), ("small_sites", None)):
+        if options.get(name, usual) != usual:
+            return f"{name} in [cluster] is set"
+    return ""
 
 
 def _parse_alignment(top: Mapping[str, Any]) -> Alignment | None:
@@ -166,8 +201,8 @@ def _parse_choice(table: Mapping[str, Any]) -> KSearch | None:
                 f"{name} in [cluster] says how to choose k, but k is {table['k']}; set k to a range such as '2..8'"
             )
         return None
-    by_index = how.get("criterion") == "index" or "index" in how or "rule" in how
-    if how.get("criterion") == "evidence" and by_index:
+    by_index = KSearch(options=how).is_by_index
+    if how.get("criterion") == "evidence" and ("index" in how or "rule" in how):
         raise StudyError("criterion 'evidence' does not use index or rule; leave these out, or leave out the criterion")
     if "restarts" in how and not by_index:
         raise StudyError('restarts in [cluster] needs criterion = "index", which fits every k several times')

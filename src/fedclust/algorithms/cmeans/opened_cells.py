@@ -1,0 +1,184 @@
+"""Cells whose sums were opened: how a site labels its rows again, and how far a new cell is from each of them.
+
+A partition says how a site labels its rows, so that a question can name cells without naming rows. `LABELERS` lists the
+kinds of partition; another kind needs one more function there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from fedclust.core import wire
+from fedclust.core.errors import WireError
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Bools, Floats, Ints
+from fedclust.kernels import distances
+
+MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
+MAX_CELLS = 1 << 16  # of all these partitions
+MAX_UNITED_CELLS = 12  # unions of two cells of a partition are compared if it has no more cells
+MAX_CACHED_BYTES = 1 << 28  # of labels that a site keeps in memory
+
+Labeler = Callable[[Mapping[str, Array], Array], Ints]
+"""Labels the rows of a block of columns, from the arrays that describe a partition."""
+
+
+def _label_by_nearest_center(arrays: Mapping[str, Array], block: Array) -> Ints:
+    return np.asarray(distances.nearest_centers(block, arrays["centers"])[0], np.int64)
+
+
+def _label_all_alike(arrays: Mapping[str, Array], block: Array) -> Ints:  # noqa: ARG001 there is one cell
+    return np.zeros(block.shape[1], np.int64)
+
+
+LABELERS: dict[str, Labeler] = {"nearest": _label_by_nearest_center, "whole": _label_all_alike}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How a site labels its rows: the kind of labelling, what it needs, and how many cells there are."""
+
+    kind: str
+    view: View
+    arrays: dict[str, Array]
+    cells: int
+
+    @cached_property
+    def digest(self) -> str:
+        """A name that no other partition has."""
+        return hashlib.sha256(wire.encode(self)).hexdigest()[:32]
+
+    def label_block(self, block: Array) -> Ints:
+        """Return the cell of each row of a block in this partition's view."""
+        if self.kind not in LABELERS:
+            raise WireError("the question names a kind of partition that this version does not know")
+        labels = LABELERS[self.kind](self.arrays, block)
+        if labels.size and not 0 <= labels.min() <= labels.max() < self.cells:
+            raise WireError("the question names fewer cells than its partition has")
+        return labels
+
+
+def nearest_partition(view: View, centers: Floats) -> Partition:
+    """Return the partition in which each row belongs to its nearest centre."""
+    return Partition("nearest", view, {"centers": centers}, len(centers))
+
+
+def whole_table(view: View) -> Partition:
+    """Return the partition with all rows in one cell."""
+    return Partition("whole", view, {}, 1)
+
+
+@dataclass(frozen=True)
+class OpenedPartition:
+    """A partition, and which of its cells' sums have been opened."""
+
+    partition: Partition
+    opened: Bools
+
+
+def record_opening(
+    earlier: Sequence[OpenedPartition], partition: Partition, opened: Bools
+) -> tuple[OpenedPartition, ...]:
+    """Return the partitions with these cells added; a partition that is there already gets more opened cells."""
+    known = [one.partition.digest for one in earlier]
+    if partition.digest not in known:
+        return (*earlier, OpenedPartition(partition, opened))
+    place = known.index(partition.digest)
+    joined = replace(earlier[place], opened=earlier[place].opened | opened)
+    return (*earlier[:place], joined, *earlier[place + 1 :])
+
+
+def check_partitions(earlier: Sequence[OpenedPartition], view: View) -> None:
+    """Refuse partitions that are too many, badly described, or about other rows than the question's."""
+    sound = len(earlier) <= MAX_PARTITIONS and sum(one.partition.cells for one in earlier) <= MAX_CELLS
+    for one in earlier:
+        sound = sound and one.partition.kind in LABELERS and one.opened.dtype == np.bool_
+        sound = sound and one.opened.shape == (one.partition.cells,)
+        sound = sound and one.partition.view.missing == view.missing  # else it would be about other rows
+    if not sound:
+        raise WireError("the question names opened cells in a form that this version does not know")
+
+
+def label_rows(site: Site, partition: Partition) -> Ints:
+    """Return the cell of each of a site's rows; labels are kept in memory while there is room."""
+    cache: dict[Any, Any] = site.vault.cache
+    key = ("labels of rows", partition.digest)
+    if key not in cache:
+        blocks = [partition.label_block(block) for block in site.blocks(partition.view)]
+        labels = np.concatenate(blocks).astype(_label_type(partition.cells)) if blocks else np.zeros(0, np.int64)
+        if _cached_bytes(cache) + labels.nbytes > MAX_CACHED_BYTES:
+            return labels.astype(np.int64)
+        cache[key] = labels
+    return np.asarray(cache[key], np.int64)
+
+
+def count_differences(site: Site, partition: Partition, earlier: Sequence[OpenedPartition]) -> Ints:
+    """Return how many of the site's rows two sets of rows do not have in common: cells by comparisons.
+
+    Each cell is compared with the cell without rows, with each earlier cell, and, if there are few cells, with each
+    union of two cells of an earlier partition; and so is its union with each cell before it, with each earlier cell.
+    Where a comparison does not apply, the result is 0.
+    """
+    own = label_rows(site, partition)
+    sizes = np.bincount(own, minlength=partition.cells)
+    found = [sizes[:, None]]
+    for one in earlier:
+        cells = one.partition.cells
+        common = np.bincount(own * cells + label_rows(site, one.partition), minlength=partition.cells * cells)
+        joint = common.reshape(partition.cells, cells)
+        found.append(_differences(sizes[:, None], joint.sum(axis=0), joint, one.opened))
+        if (unions := _pairs(cells)).size:
+            both = joint[:, unions].sum(axis=2)
+            found.append(
+                _differences(
+                    sizes[:, None], both.sum(axis=0), both, one.opened[unions[:, 0]] & one.opened[unions[:, 1]]
+                )
+            )
+        if partition.cells <= MAX_UNITED_CELLS:
+            together = joint[:, None] + joint[None, :]
+            size = sizes[:, None, None] + sizes[None, :, None]
+            apart = _differences(size, joint.sum(axis=0), together, one.opened)
+            apart[np.triu_indices(partition.cells)] = 0  # each union once, at its later cell
+            found.append(apart.reshape(partition.cells, -1))
+    return np.concatenate(found, axis=1).astype(np.int64)
+
+
+def _differences(new: Array, old: Array, common: Array, opened: Bools) -> Ints:
+    """Return the sizes of symmetric differences with old sets that have been opened; 0 for the others."""
+    return np.where(opened, new + old - 2 * common, 0)
+
+
+@cache
+def _pairs(cells: int) -> Ints:
+    """Return every two cells of a partition, if it has few."""
+    pairs = np.stack(np.triu_indices(cells, 1), axis=1)
+    return pairs if cells <= MAX_UNITED_CELLS else pairs[:0]
+
+
+def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
+    """Return how many comparisons each of some new cells enters."""
+    united = cells if cells <= MAX_UNITED_CELLS else 0
+    return 1 + sum(one.partition.cells * (1 + united) + len(_pairs(one.partition.cells)) for one in earlier)
+
+
+def select_blocks(site: Site, partition: Partition, cell: int) -> Iterable[Array]:
+    """Return a site's rows in one cell, in the partition's view."""
+    own, start = label_rows(site, partition), 0
+    for block in site.blocks(partition.view):
+        stop = start + block.shape[1]
+        yield np.ascontiguousarray(block[:, own[start:stop] == cell])
+        start = stop
+
+
+def _label_type(cells: int) -> type[np.generic]:
+    return np.uint8 if cells <= 256 else np.int32
+
+
+def _cached_bytes(cache: Mapping[Any, Any]) -> int:
+    return sum(int(labels.nbytes) for key, labels in cache.items() if key[0] == "labels of rows")

@@ -1,0 +1,95 @@
+"""The setting `opening` of `KMeans`: open every sum, or only sums that differ from earlier ones by a floor of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+
+from fedclust.algorithms.cmeans import floored_fit
+from fedclust.algorithms.cmeans.fit_result import FitResult
+from fedclust.core.effects import ALL_PARTIES, Protocol
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.federation.federation import Federation
+from fedclust.models.base import EXTRA_ASKS
+from fedclust.models.input_checks import is_whole_number, require
+from fedclust.models.streamed_fit import StreamingEstimator
+
+OPENING_CHOICES = ("exact", "floored")
+MAX_FLOOR = 1000
+FLOORED_ASKS = 4  # questions of one iteration
+
+
+class FlooredEstimator(StreamingEstimator):
+    """What `opening="floored"` changes."""
+
+    opening: str
+    floor: int
+
+    @property
+    def opens_floored(self) -> bool:
+        """Whether a cluster's sum is opened only if at least `floor` rows have changed."""
+        return self.opening == "floored"
+
+    @property
+    def opening_floor(self) -> int:
+        return self.floor if self.opens_floored else 1
+
+    @property
+    def takes_batches(self) -> bool:
+        return super().takes_batches and not self.opens_floored
+
+    @property
+    def _max_asks(self) -> int:
+        return FLOORED_ASKS * self.max_iter + EXTRA_ASKS if self.opens_floored else super()._max_asks
+
+    def _store_result(self, fed: Federation, result: Any) -> None:
+        super()._store_result(fed, result)
+        self.opened_centers_ = result[0].opened_centers if self.opens_floored and fed.split == "rows" else None
+
+    def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:
+        require(
+            not self.opens_floored or "scaled_centers_" not in vars(self),
+            "an update opens the sums of every iteration; set opening to 'exact' to allow this, or fit all rows again",
+        )
+        updated: Self = super().partial_fit(X, y, keep=keep)
+        return updated
+
+    def _iterate_rows(self, fed: Federation, view: View, centers: Floats) -> Protocol[FitResult]:
+        if not self.opens_floored:
+            return super()._iterate_rows(fed, view, centers)
+        return floored_fit.fit(
+            view,
+            centers,
+            floor=self.floor,
+            tol=self._stopping_tol(fed),
+            max_iter=self.max_iter,
+            parties=fed.parties,
+            rng=np.random.default_rng((self.seed_, 2)),
+            record=fed.opening_record,
+        )
+
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
+        require(
+            self.opening in OPENING_CHOICES,
+            f"the parameter 'opening' is {self.opening!r}; choose one of {', '.join(OPENING_CHOICES)}",
+        )
+        require(
+            is_whole_number(self.floor) and 1 <= self.floor <= MAX_FLOOR,
+            f"floor is {self.floor!r}; it must be a whole number from 1 to {MAX_FLOOR}",
+        )
+        if not self.opens_floored:
+            return
+        rule = "opening='floored'"
+        require(fed.split == "rows", f"{rule} works on row splits only; for a column split set opening to 'exact'")
+        require(self._missing_rule != "partial", f"{rule} needs rows without missing values; set missing to 'drop'")
+        require(
+            self.quorum == ALL_PARTIES and self.participation == 1,
+            f"{rule} needs all sites in every iteration; set quorum to 'all' and participation to 1",
+        )
+        require(
+            not self._hide_singletons and self.small_sites is None,
+            f"{rule} replaces the papers' rules; set singletons and small_sites to None",
+        )
