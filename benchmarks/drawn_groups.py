@@ -376,7 +376,7 @@ def _second_binary(rng: Rng) -> Drawn | None:
     p = rng.choice([0.1, 0.9], (k, columns)) if rng.random() < 0.5 else rng.uniform(0.05, 0.95, (k, columns))
     if rng.random() < 0.3:
         p[:, : columns // 3] = p[0, : columns // 3]
-    X = (rng.random((rows, columns)) < p[labels]) * 1.0
+    X = (rng.random((rows, columns)) < p[labels]).astype(np.float64)
     log = np.log(shares)[:, None] + np.log(p) @ X.T + np.log1p(-p) @ (1 - X).T
     return _keep_each(X, labels, np.asarray(log, np.float64))
 

@@ -87,8 +87,8 @@ class PowersQuestion(ChoiceQuestion):
 class PowerSums(Release):
     rows: Exact = additive_counts("the total number of rows, or of those in the public sample")
     powers: Exact = additive("for each column, the sums of the first four powers of the deviations from its mean")
-    rounded: Exact = additive_counts(
-        "for each column and a few steps such as 10, 1 and 0.1, how many rows hold a multiple of the step"
+    rounded: Exact = additive(
+        "for each column and a few steps such as 10, 1 and 0.1, how many rows hold a multiple of the step", least=0.0
     )
 
 
@@ -374,7 +374,7 @@ class ComponentsQuestion(MappedQuestion):
 @dataclass(frozen=True)
 class NeighborCounts(Release):
     rows: Exact = additive("the number of rows of each component", cells=True)
-    neighbors: Exact = additive_counts("for each two components, the number of rows for which they are the best two")
+    neighbors: Exact = additive("for each two components, the number of rows that they fit best", cells=True)
 
 
 @handler(releases=GroupMoments)
