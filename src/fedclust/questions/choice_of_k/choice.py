@@ -40,6 +40,7 @@ from fedclust.questions.choice_of_k.column_kinds import (
     MAX_AXES,
     MAX_COLUMNS,
     MIN_CATEGORY_AXES,
+    TREE_AXES,
     column_moments,
     find_geometry,
     rounding_variances,
@@ -197,7 +198,7 @@ def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
 def max_message_numbers(columns: int) -> tuple[int, int]:
     """How many numbers the longest question and the longest answer of a choice hold at most."""
     used, q = min(columns, MAX_COLUMNS), min(columns, MAX_AXES)
-    wide = min(columns, q + max(MIN_CATEGORY_AXES, MAX_AXES - q))
+    wide = min(columns, q + max(MIN_CATEGORY_AXES, TREE_AXES - q))
     square = used * (used + 1) // 2
     shared = 8 * columns + used * (q + wide + 1) + 64
     question = max(

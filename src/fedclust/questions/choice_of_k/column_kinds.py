@@ -16,7 +16,9 @@ from fedclust.questions.choice_of_k.choice_questions import STEPS, RowMap
 from fedclust.questions.choice_of_k.matrices import multiply
 
 MAX_COLUMNS = 128  # whose products are 8,256 numbers; of a wider table the columns that are least normal are used
-MAX_AXES = 10  # along which numbers are compared
+NARROW_COLUMNS = 10  # of numbers, which are all used
+MAX_AXES = 16  # along which the numbers of a wider table are compared
+TREE_AXES = 10  # of numbers and categories together, as a rule
 MIN_CATEGORY_AXES = 3  # of the tree, whatever the number of numeric axes
 TWO_VALUES_TOLERANCE = 1e-6
 NOT_NORMAL, CORRELATED = 16.0, 16.0  # Jarque-Bera and N r^2: columns of a wide table beyond either say something
@@ -129,7 +131,7 @@ def _numeric_axes(moments: ColumnMoments, covariance: Floats) -> tuple[Floats, F
     scale = 1 / np.sqrt(moments.variance)
     correlation = covariance * scale[:, None] * scale
     linked = moments.rows * (correlation * correlation - np.eye(count)).max(axis=1, initial=0.0)
-    if count <= MAX_AXES:
+    if count <= NARROW_COLUMNS:
         plain = (moments.normality <= PLAIN_LIMIT) & (linked <= PLAIN_LIMIT)
         return np.diag(scale), np.where(plain & (not plain.all()), PLAIN_WEIGHT, 1.0)
     picked = np.flatnonzero((moments.normality > NOT_NORMAL) | (linked > CORRELATED))
@@ -182,7 +184,7 @@ def _category_axes(covariance: Floats, numeric: int) -> Floats:
     """How flags become coordinates of the tree: each as it is, or along the axes of most variance."""
     count = len(covariance)
     weight = CATEGORY_TREE_WEIGHT if numeric else 1.0
-    kept = max(MIN_CATEGORY_AXES, MAX_AXES - numeric)
+    kept = max(MIN_CATEGORY_AXES, TREE_AXES - numeric)
     if count <= kept:
         return np.asarray(weight * np.eye(count), np.float64)
     return np.asarray(weight * principal_axes(covariance[None], kept)[1][0], np.float64)
