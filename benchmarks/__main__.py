@@ -21,7 +21,7 @@ def list_benchmarks() -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure fedclust against its peers in one process."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__, allow_abbrev=False)
     parser.add_argument("name", choices=list_benchmarks(), help="the benchmark to run")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_argument(
