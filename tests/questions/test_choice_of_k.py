@@ -13,6 +13,7 @@ from fedclust.core.errors import DataError
 from fedclust.questions import bounds, standardisation
 from fedclust.questions.choice_of_k import basins, cell_growth, choice, matrices, valleys
 from fedclust.questions.choice_of_k.choice import KChoice
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 from fedclust.questions.choice_of_k.column_kinds import column_moments, find_geometry
 from fedclust.questions.choice_of_k.evidence import (
     GroupSums,
@@ -20,6 +21,7 @@ from fedclust.questions.choice_of_k.evidence import (
     partition_evidence,
 )
 from fedclust.questions.choice_of_k.joins import join_by_evidence
+from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 
 
 def dealt(X, parties, seed=0):
@@ -328,3 +330,38 @@ def test_a_missing_value_counts_as_the_mean():
 def test_all_rows_missing_is_refused():
     with pytest.raises(DataError):
         fc.select_k(fc.KMeans(missing="partial"), np.full((20, 2), np.nan))
+
+
+# What a choice shows
+
+
+def opened_groups(X, floor):
+    """The sums that a choice opens."""
+    fed, opened = dealt(X, 3), []
+
+    def script():
+        view = yield from bounds.agree_on_bounds(X.shape[1])
+        return (yield from choice.choose_groups(view, seed=0, floor=floor, everyone=True))
+
+    def keep(ask):
+        answer = yield ask
+        if isinstance(answer[0], GroupMoments):
+            opened.append((ask.message, answer[0]))
+        return answer
+
+    fed.run(rewrite(script(), keep))
+    return opened
+
+
+def test_rows_that_differences_of_cells_show_are_counted():
+    # Rows far apart get cells of their own, or of a few rows
+    X = np.concatenate([draw("unequal", 3).rows[:200], 1000 * np.eye(10)[:3, : draw("unequal", 3).rows.shape[1]]])
+    shown = rows_shown_by_choice(opened_groups(X, 1), X)
+    assert shown[-3:].all()
+    assert not rows_shown_by_choice([], X).any()
+
+
+@pytest.mark.parametrize("kind", ["unequal", "t", "mixed", "moons"])
+def test_with_a_floor_no_difference_of_three_sums_is_a_row(kind):
+    X = draw(kind, 3).rows
+    assert not rows_shown_by_choice(opened_groups(X, 10), X).any()

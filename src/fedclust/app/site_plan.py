@@ -38,6 +38,8 @@ from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
 from fedclust.questions.choice_of_k import choice_questions, prediction_strength
 from fedclust.questions.choice_of_k.choice import max_asks
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
+from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 from fedclust.questions.composition import composition
 from fedclust.site.approval import digest_study
 from fedclust.site.gate import Gate
@@ -199,10 +201,12 @@ def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]]
         if call.want == "total"
     ]
     counts, sums = opened_cells(seen)
-    if not len(counts) or missing == "partial":
+    groups = [(call.message, release) for call, release in rehearsal if isinstance(release, GroupMoments)]
+    if not (len(counts) or groups) or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
-    return int(rows_by_differences(counts, sums, rows[~np.isnan(rows).any(axis=1)]).sum())
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    return int((rows_by_differences(counts, sums, rows) | rows_shown_by_choice(groups, rows)).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
