@@ -174,7 +174,7 @@ AVERAGED = ("g2", "motivational", "s-sets", "mixtures", "uneven", "blobs")  # th
 
 
 def default(case: Case, fed: fc.Federation, ks: Any = None) -> Any:
-    return fc.select_k(fc.KMeans(init="careful", scale=case.scale), fed, ks, restarts=1, stability=None)
+    return fc.select_k(fc.KMeans(init="careful", scale=case.scale), fed, ks)
 
 
 def paper(case: Case, fed: fc.Federation) -> Any:

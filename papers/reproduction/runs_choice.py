@@ -61,7 +61,7 @@ def motivational_draw(seed: int, k: int) -> dict[str, Any]:
 def motivational_choice(seed: int) -> int:
     """K by our default, over the three clients."""
     fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
-    return fc.select_k(fc.FuzzyCMeans(init="careful"), fed, restarts=1, stability=None).k
+    return fc.select_k(fc.FuzzyCMeans(init="careful"), fed).k
 
 
 @part(
@@ -99,7 +99,7 @@ def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     return {
         "gap": fc.agreement.knowledge_gap(model.cluster_centers_, data.centers, data.X.var(axis=0)),
         "index": fc.indices.fuzzy_davies_bouldin(model, fed),
-        "k": fc.select_k(fc.KMeans(init="careful"), fed, restarts=1, stability=None).k if choose else None,
+        "k": fc.select_k(fc.KMeans(init="careful"), fed).k if choose else None,
     }
 
 

@@ -141,20 +141,13 @@ def test_every_method_can_be_described(model):
     assert found["lossless"] == getattr(model, "lossless", True)
 
 
-def two_step(k, icl, bic):
-    rows = [
-        {"k": n, "family": "VII", "icl": icl[n - 1], "bic": bic[n - 1], "dropped": False, "chosen": n == k}
-        for n in (1, 2, 3)
-    ]
-    return describe_choice(Selection(k, None, rows, (1, 3), "two-step", None, []))["why"]
-
-
-def test_the_reason_fits_the_choice():
-    assert two_step(2, [30, 10, 20], [30, 10, 20]) == (
-        "K = 2 has the lowest ICL among 3 values of K from 1 to 3: 10. The next best value is 20 at K = 3."
-    )
-    assert two_step(2, [10, 20, 30], [30, 10, 20]).startswith("K = 2 has the lowest BIC")
-    assert "guards against chance" in two_step(1, [30, 10, 20], [30, 10, 20])
+def test_the_reason_says_what_the_rows_show():
+    scores = [{"k": n, "family": "round", "evidence": -10.0 * n, "chosen": n == 1} for n in (1, 2, 3)]
+    found = Selection(1, None, scores, (1, 3), "evidence", None, [], "none", "clear", "Clear: so.")
+    described = describe_choice(found)
+    assert described["why"] == "K = 1: the rows show no groups. Clear: so."
+    assert (described["verdict"], described["certainty"], described["best"]) == ("none", "clear", "max")
+    assert described["curve"] == [{"k": 1, "value": -10.0}, {"k": 2, "value": -20.0}, {"k": 3, "value": -30.0}]
 
 
 def test_an_elbow_and_the_highest_value_are_named():

@@ -133,9 +133,13 @@ BAD = {
     "k up to more than there are rows": (change(("k = 3", 'k = "2..99"')), "80 rows in total, fewer than k = 99"),
     "an index without a choice": (cluster('index = "xie-beni"'), "says how to choose k, but k is 3"),
     "an unknown index": (change(("k = 3", 'k = "2..4"\nindex = "xie-bini"')), "did you mean 'xie-beni'?"),
-    "a rule for the two-step": (
-        change(("k = 3", 'k = "auto"\ncriterion = "two-step"\nrule = "min"')),
+    "a rule without an index": (
+        change(("k = 3", 'k = "auto"\ncriterion = "evidence"\nrule = "min"')),
         "does not use index or rule",
+    ),
+    "restarts without an index": (
+        change(("k = 3", 'k = "auto"\nrestarts = 2')),
+        'restarts in [cluster] needs criterion = "index"',
     ),
     "a choice with centres": (change(("k = 3", 'k = "auto"\ninit = [[1, 2], [3, 4]]')), "k is not a number"),
     "m <= 1": (cluster("m = 1"), "m in [cluster] is 1; it must be a number above 1"),

@@ -34,9 +34,9 @@ def test_programs_get_the_choice_too(by_index):
 
 
 def test_left_open_altogether_the_default_criterion_chooses(user):
-    user.study(("k = 3", 'k = "auto"\nrestarts = 1'))
+    user.study(("k = 3", 'k = "auto"'))
     found = json.loads(user("run", "study.toml", "--json")[1])
-    assert found["selection"]["criterion"] == "two-step"
+    assert found["selection"]["criterion"] == "evidence"
     assert found["k"] == 3
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 import fedclust as fc
 from fedclust import kernels
+from fedclust.algorithms.gaussian_mixture import mixture
 from fedclust.app import analysis, unlearning
 from fedclust.app.serve import import_questions
 from fedclust.core import wire
@@ -21,6 +22,9 @@ from fedclust.core.errors import FedclustError
 from fedclust.core.ring import Exact
 from fedclust.kernels import _backend
 from fedclust.privacy import row_noise
+from fedclust.questions import bounds
+from fedclust.questions.choice_of_k.centers_for_each_k import grow_centers
+from fedclust.questions.choice_of_k.choice import choose_groups
 from fedclust.report import method_ranks
 from fedclust.site import noise_budget
 from fedclust.testing.faulty_engines import Faulty
@@ -112,10 +116,11 @@ INDICES = (
     *("partition-coefficient", "partition-entropy"),
 )
 DESCRIBED = ("profiles", "map", "sizes", "indices", "composition", "fuzziness", "selection", "convergence", "privacy")
-SCORES = (
-    *("k", "log_likelihood", "bic", "icl", "separation", "dropped"),  # of the two-step
-    *("value", "objective", "chosen"),  # of an index, and of both
-)
+SCORES = {
+    "evidence": ("k", "family", "evidence", "chosen"),
+    # what an index has, among names of a criterion that is gone
+    "index": ("k", *("log_likelihood", "bic", "icl", "separation", "dropped"), "value", "objective", "chosen"),
+}
 # Handlers: the name it was recorded under -> today's name.
 RENAMED: dict[str, str] = {
     "agreement.count": "label_agreement.count_classes",
@@ -218,7 +223,8 @@ def selected(found: Any) -> dict[str, Any]:
         "k": found.k,
         "range": list(found.range),
         "stability": found.stability,
-        "scores": [[entry.get(name) for name in SCORES] for entry in found.scores],
+        **({} if found.verdict is None else {"judged": [found.verdict, found.certainty]}),
+        "scores": [[entry.get(name) for name in SCORES[found.criterion]] for entry in found.scores],
         "notes": len(found.notes),
         **parts_of(found.model, CENTRES),
     }
@@ -837,12 +843,45 @@ def chosen(kind: Any, fed: Callable[..., fc.Federation], how: dict[str, Any], **
     return {**selected(found), "messages": messages(where)}
 
 
+def far_groups_fed(**how: Any) -> fc.Federation:
+    """Rows of groups with valleys between them, so that every question of a choice is asked."""
+    rng = np.random.default_rng(5)
+    means = np.repeat(rng.uniform(-20, 20, (6, 3)), 30, axis=0)
+    flags = (rng.random((180, 1)) < 0.3).astype(float)
+    rows = np.concatenate([means + rng.standard_t(3, size=(180, 3)), flags], axis=1)
+    return fc.Federation.local({f"p{i}": rows[i::3] for i in range(3)}, **how)
+
+
+def grow_centers_over_sites() -> None:
+    """The questions that a site otherwise asks only itself, when it looks for its own K."""
+
+    def script() -> Any:
+        frame = yield from mixture.make_frame((yield from bounds.agree_on_bounds(len(NAMES))), full=False)
+        return (yield from grow_centers(frame, 3))
+
+    rows_fed().run(script())
+
+
+def floored_choice() -> None:
+    """The questions of a choice that opens no sums of few rows."""
+
+    def script() -> Any:
+        view = yield from bounds.agree_on_bounds(4)
+        return (yield from choose_groups(view, seed=0, floor=10, everyone=True))
+
+    far_groups_fed().run(script())
+
+
 def choices_of_k() -> None:
+    SCENARIOS.append((grow_centers_over_sites, True, ()))
+    SCENARIOS.append((floored_choice, True, ()))
     made: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
-        "two-step": (fc.FuzzyCMeans, rows_fed, {"restarts": 2}, "plain"),
-        "two-step-given": (fc.KMeans, rows_fed, {"ks": [2, 3, 4], "restarts": 2, "stability": "sites"}, "plain"),
-        "two-step-secure": (fc.KMeans, rows_fed, {"ks": [1, 2, 3], "restarts": 2}, "secure"),
-        "two-step-mixture": (fc.GaussianMixture, rows_fed, {"ks": [2, 3], "restarts": 2}, "plain"),
+        "evidence": (fc.FuzzyCMeans, rows_fed, {}, "plain"),
+        "evidence-given": (fc.KMeans, rows_fed, {"ks": [2, 3, 4]}, "plain"),
+        "evidence-secure": (fc.KMeans, rows_fed, {"ks": [1, 2, 3]}, "secure"),
+        "evidence-mixture": (fc.GaussianMixture, rows_fed, {"ks": [2, 3]}, "plain"),
+        "evidence-groups": (fc.KMeans, far_groups_fed, {}, "plain"),
+        "index-sites": (fc.KMeans, rows_fed, {"criterion": "index", "ks": [2, 3], "stability": "sites"}, "plain"),
         "index": (fc.FuzzyCMeans, rows_fed, {"criterion": "index", "restarts": 2}, "plain"),
         "index-elbow": (fc.KMeans, rows_fed, {"ks": range(2, 6), "index": "xie-beni", "rule": "elbow"}, "plain"),
         "index-secure": (fc.KMeans, rows_fed, {"ks": [2, 3], "index": "davies-bouldin", "restarts": 2}, "secure"),

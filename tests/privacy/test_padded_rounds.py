@@ -71,12 +71,12 @@ def lengths(parts, act, **how):
     ]
 
 
-def two_step(fed):
-    fc.select_k(fc.FuzzyCMeans(max_iter=12), fed, range(2, 7), restarts=2)
+def by_evidence(fed):
+    fc.select_k(fc.FuzzyCMeans(max_iter=12), fed, range(2, 7))
 
 
 def narrow(fed):
-    fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [2], restarts=2)
+    fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [2])
 
 
 def by_index(fed):
@@ -84,7 +84,7 @@ def by_index(fed):
 
 
 def unnamed_range(fed):
-    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, restarts=2)
+    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed)
     assert found.range == (1, 8)
 
 
@@ -105,7 +105,7 @@ def averaged(fed):
 
 
 def one_or_more(fed):
-    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [1, 2, 3], restarts=2)
+    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [1, 2, 3])
     describe(found.model, fed, found)
 
 
@@ -117,7 +117,7 @@ def same_for(act, names):
         assert len(first) == len(own), name
 
 
-@pytest.mark.parametrize("act", [two_step, by_index, one_fit, hard_fit])
+@pytest.mark.parametrize("act", [by_evidence, by_index, one_fit, hard_fit])
 def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
     same_for(act, ["three groups", "five groups, more rows"])
 
@@ -165,7 +165,7 @@ def test_which_number_was_chosen_does_not_show_where_columns_are_split():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "act", [two_step, narrow, by_index, unnamed_range, one_fit, hard_fit, mixture, averaged, one_or_more]
+    "act", [by_evidence, narrow, by_index, unnamed_range, one_fit, hard_fit, mixture, averaged, one_or_more]
 )
 def test_a_blind_coordinator_measures_the_same_for_every_table(act):
     same_for(act, list(TABLES))
@@ -173,7 +173,7 @@ def test_a_blind_coordinator_measures_the_same_for_every_table(act):
 
 def test_where_early_stopping_may_be_seen_it_is():
     parts = TABLES["three groups"], TABLES["five groups, more rows"]
-    one, other = (lengths(own, two_step, early_stopping=True) for own in parts)
+    one, other = (lengths(own, by_evidence, early_stopping=True) for own in parts)
     assert one != other
 
 
@@ -183,7 +183,6 @@ def test_the_choice_is_the_one_of_a_plain_run():
             fc.FuzzyCMeans(max_iter=12, tol=None, bounds=(-80, 80)),
             fc.Federation.local(TABLES["three groups"], aggregation=how),
             range(2, 5),
-            restarts=2,
         )
         for how in ("plain", "blind")
     )

@@ -1,7 +1,8 @@
 """Chooses the number of clusters and says how certain the choice is.
 
-The default compares Gaussian mixtures, using sums only (`questions.choice_of_k`), and can find that there is no
-structure. `criterion="index"` follows paper 2: it fits the estimator for each K and compares a validation index.
+The default compares partitions of the rows by evidence and valleys, using sums only (`questions.choice_of_k.choice`),
+and can find that there is no structure. `criterion="index"` follows paper 2: it fits the estimator for each K and
+compares a validation index.
 """
 
 from __future__ import annotations
@@ -9,15 +10,14 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
-from fedclust.algorithms.gaussian_mixture import mixture
 from fedclust.app import indices
 from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, agreement_without_each_site
-from fedclust.core.effects import Protocol
+from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.federation.derived_federations import federation_of_rows
@@ -27,29 +27,26 @@ from fedclust.models.base import FederatedEstimator, padding_for
 from fedclust.models.input_checks import check_quorum_reachable
 from fedclust.privacy.padding import Padding
 from fedclust.questions import bounds
-from fedclust.questions.choice_of_k import choice_notes, k_range, two_step
+from fedclust.questions.choice_of_k import choice_notes, k_range
+from fedclust.questions.choice_of_k.choice import KChoice, choose_groups, max_message_numbers
 from fedclust.questions.cluster_indices import NO_ROWS_MESSAGE
 
-T = TypeVar("T")
-K_CRITERIA = ("two-step", "index")
+K_CRITERIA = ("evidence", "index")
 INDEX_RULES = ("min", "elbow")
 DEFAULT_INDEX = "fuzzy-davies-bouldin"
 DEFAULT_RESTARTS = 5  # fits for each K
 DEFAULT_KS = range(2, 9)  # if no site can look for clusters on its own
-MIN_UPPER_K = 8  # the two-step search goes at least this far
-ASKS_PER_K, BASE_ASKS = (
-    64,
-    160,
-)  # questions of the two-step for each K up to the largest, and in all; most need far fewer
+MAX_BLIND_K = 8  # if nobody may see how many clusters were found
 
 
 @dataclass(frozen=True)
 class Selection:
     """The chosen K, the estimator fitted with it, and the evidence.
 
-    `scores` has one dict per candidate, with the chosen one marked. `stability` is the mean adjusted Rand index between
-    the partitions of restarts (or with one site left out). `range` is the range of K that was examined. `notes` lists
-    what a reader should know.
+    By evidence, `verdict` is "groups", "none" (no structure) or "not round", and `certainty` is "clear", "likely" or
+    "unsure", with a `reason`. `scores` has one dict per candidate, with the chosen one marked. `stability`, by an
+    index, is the mean adjusted Rand index between the partitions of restarts (or with one site left out). `range` is
+    the range of K that was examined. `notes` lists what a reader should know.
     """
 
     k: int
@@ -59,6 +56,9 @@ class Selection:
     criterion: str
     stability: float | None
     notes: list[str]
+    verdict: str | None = None
+    certainty: str | None = None
+    reason: str | None = None
 
 
 def select_k(
@@ -68,7 +68,7 @@ def select_k(
     *,
     index: str | None = None,
     rule: str | None = None,
-    restarts: int = DEFAULT_RESTARTS,
+    restarts: int | None = None,
     criterion: str | None = None,
     stability: str | None = "restarts",
 ) -> Selection:
@@ -76,22 +76,24 @@ def select_k(
 
     Parameters
     ----------
-    estimator : the estimator to fit; its seed, scale and treatment of missing values apply to the choice too.
+    estimator : the estimator to fit; its seed and treatment of missing values apply to the choice too.
     fed : a federation, or an array of rows.
-    ks : candidates for K; None takes the range from the numbers of clusters that the sites find alone, and widens it
-        if the choice is at its edge.
+    ks : candidates for K; None allows any number. By an index, None takes the range from the numbers of clusters that
+        the sites find alone, and widens it if the choice is at its edge.
     index, rule : a validation index by name, and "min" (its best value) or "elbow"; either implies criterion "index".
-    restarts : number of fits of the estimator for each K; the one with the best objective is used.
-    criterion : "two-step" (default; row splits) or "index" (paper 2).
-    stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
+    restarts : by an index, the number of fits of the estimator for each K (5 if left out); the one with the best
+        objective is used.
+    criterion : "evidence" (default; row splits) or "index" (paper 2).
+    stability : by an index, "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or
+        None.
 
     Examples
     --------
     >>> import fedclust as fc
     >>> parties, _ = fc.datasets.motivational()
     >>> found = fc.select_k(fc.FuzzyCMeans(), fc.Federation.local(parties))
-    >>> found.k, found.model.n_clusters
-    (5, 5)
+    >>> found.k, found.verdict, found.certainty
+    (5, 'groups', 'clear')
     """
     if not isinstance(fed, Federation):
         fed = federation_of_rows(fed)
@@ -99,27 +101,24 @@ def select_k(
         raise StudyError(f"{estimator!r} has no number of clusters to choose; use an estimator such as KMeans()")
     candidates = _parse_candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
-    criterion = criterion or ("index" if named else "two-step")
+    criterion = criterion or ("index" if named else "evidence")
     index, rule = index or DEFAULT_INDEX, rule or "min"
     _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
         raise StudyError("choosing K needs objectives or indices, but opens='labels' reveals neither; give a single K")
     hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
-        candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
+        candidates = list(DEFAULT_KS if criterion == "index" else range(1, MAX_BLIND_K + 1))
         notes.append(
-            f"K was limited to {MIN_UPPER_K}, so that the coordinator cannot see how many clusters sites found."
+            f"K was limited to {MAX_BLIND_K}, so that the coordinator cannot see how many clusters sites found."
         )
+    fits = FitsForEachK(estimator, fed, _draw_seed(estimator), restarts or DEFAULT_RESTARTS)
     if hidden:
-        fed.widen_padding(
-            _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
-        )
-    seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
-    fits = FitsForEachK(estimator, fed, seed, restarts)
-    if criterion == "two-step":
-        found, models = _choose_two_step(fits, candidates)
-    else:
-        found, models = _choose_by_index(fits, candidates, index, rule)
+        fed.widen_padding(_padding_for_choice(fits, candidates or [1], criterion))
+    if criterion == "evidence":
+        found = _choose_by_evidence(fits, candidates)
+        return replace(found, notes=[*notes, *found.notes])
+    found, models = _choose_by_index(fits, candidates, index, rule)
     found = replace(found, notes=[*notes, *found.notes])
     if stability is None:
         return found
@@ -129,9 +128,8 @@ def select_k(
     )
 
 
-def max_two_step_asks(max_clusters: int) -> int:
-    """Return an upper limit, rarely exceeded, on the questions of a two-step search up to this number of clusters."""
-    return BASE_ASKS + ASKS_PER_K * max_clusters
+def _draw_seed(estimator: CentersModel) -> int:
+    return secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
 
 
 def _parse_candidates(ks: Any) -> list[int] | None:
@@ -144,13 +142,16 @@ def _parse_candidates(ks: Any) -> list[int] | None:
     return sorted({int(k) for k in some})
 
 
-def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Padding:
+def _padding_for_choice(fits: FitsForEachK, ks: Sequence[int], criterion: str) -> Padding:
     """Return the padding that covers every message of the choice, whatever its outcome."""
-    columns = len(fed.columns)
-    pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
-    asked, answered = two_step.max_message_numbers(columns, ks)
-    asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if full_covariance else 0)))
-    padding = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
+    columns = len(fits.fed.columns)
+    if criterion == "evidence":
+        asked, answered = max_message_numbers(columns)
+    else:
+        pairs, points = fits.restarts * (fits.restarts - 1) // 2, columns * max(ks)
+        full = columns * columns if fits.estimator.full_covariance else 0
+        asked, answered = 2 * pairs * (2 * points + 64 + full), pairs * max(ks) ** 2
+    padding = Padding(8 * asked + 4096, answered).cover_both(padding_for(columns, max(ks)))
     if not padding.is_within_limit:
         raise StudyError(
             f"messages for {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
@@ -159,51 +160,27 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     return padding
 
 
-def _choose_two_step(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
-    frame, (low, high), notes = fits.run_protocol(_look_at_rows(fits.estimator, fits.fed, ks))
-    frame, asks = replace(frame, seed=fits.seed), max_two_step_asks(high)
-    if ks is not None and high > frame.rows:
-        ks, more = choice_notes.drop_large_candidates(ks, frame.rows)
-        (low, high), notes = (ks[0], ks[-1]), [*notes, *more]
-
-    def widen(most: int) -> int:
-        return k_range.widen_range(most, frame.rows) if ks is None else most
-
-    choice = fits.run_protocol(two_step.choose_k(frame, high, ks=ks, wider=widen), asks_multiple=asks)
-    if len(choice.centers) > high:
-        notes.append(
-            f"The lowest ICL was at the upper end of the range, so the range was widened from {high} to "
-            f"{len(choice.centers)} clusters."
-        )
-        high = len(choice.centers)
-    k, more = choice_notes.choose_among(choice, ks)
-    notes += [*more, *choice_notes.mixture_notes(choice, k, high, given=ks is not None and high < frame.rows)]
-    models = fits.fit_with_k(k, start=frame.view.to_original_units(choice.centers[k - 1].centers))
-    best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.is_dropped, s.icl))
-    rows = [choice_notes.score_row(s, chosen=s is best) for s in choice.scores]
-    return Selection(k, models[0], rows, (low, high), "two-step", None, notes), models
-
-
-def _look_at_rows(
-    estimator: CentersModel, fed: Federation, ks: Sequence[int] | None
-) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
-    """Return the columns as the estimator sees them, centred, and the range of K."""
-    width = len(fed.columns)
-    rows = yield from _count_rows(estimator, fed)
-    view = yield from _estimator_view(estimator, fed)
-    hidden = fed.aggregation.has_fixed_rounds  # then messages must not reveal whether there are enough rows
-    frame = yield from mixture.make_frame(view, full=two_step.allows_full_covariance(width, None if hidden else rows))
-    few = not two_step.allows_full_covariance(width, rows)
-    notes = (
-        ["Mixtures with full covariances (EEE) were left out: they have too many parameters for these rows."]
-        if few
-        else []
-    )
+def _choose_by_evidence(fits: FitsForEachK, ks: Sequence[int] | None) -> Selection:
+    """Choose by evidence and valleys, and fit the chosen K only."""
+    rows, found = fits.run_protocol(_look_at_rows(fits))
+    notes = list[str]()
     if ks is not None:
-        return frame, (ks[0], ks[-1]), notes
-    counts = yield from k_range.local_counts(view)
-    high = k_range.range_of_k(counts, rows)[1]
-    return frame, (1, max(high, min(MIN_UPPER_K, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
+        ks, notes = choice_notes.drop_large_candidates(ks, rows)
+    k, more = choice_notes.choose_candidate(found, ks)
+    certainty, reason = choice_notes.how_sure(found)
+    notes += [*more, *choice_notes.choice_notes(found, len(fits.fed.columns), fits.estimator.opening_floor)]
+    ends = (ks[0], ks[-1]) if ks is not None else (1, max([found.k, *found.curve]))
+    scores = choice_notes.score_rows(found, k, ks)
+    return Selection(k, fits.fit_once(k), scores, ends, "evidence", None, notes, found.verdict, certainty, reason)
+
+
+def _look_at_rows(fits: FitsForEachK) -> Protocol[tuple[int, KChoice]]:
+    """Return the number of rows, and the choice over them in their original units."""
+    rows = yield from _count_rows(fits.estimator, fits.fed)
+    view = yield from _estimator_view(fits.estimator, fits.fed, scale="none")
+    everyone = fits.estimator.quorum == ALL_PARTIES
+    floor = fits.estimator.opening_floor
+    return rows, (yield from choose_groups(view, seed=fits.seed, floor=floor, everyone=everyone))
 
 
 def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:
@@ -214,12 +191,10 @@ def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:
     return rows
 
 
-def _estimator_view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
-    """Return the columns as the estimator would see them."""
+def _estimator_view(estimator: CentersModel, fed: Federation, scale: str) -> Protocol[View]:
+    """Return the columns as the estimator would see them, in a given scale."""
     missing, box = estimator.missing, parse_bounds(estimator.bounds, len(fed.columns))
-    return k_range.study_view(
-        len(fed.columns), fed.declared_schemas, missing=missing, scale=estimator.scale or "none", box=box
-    )
+    return k_range.study_view(len(fed.columns), fed.declared_schemas, missing=missing, scale=scale, box=box)
 
 
 def _choose_by_index(
@@ -269,7 +244,7 @@ def _index_range(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[tuple[in
 
     def script() -> Protocol[tuple[list[int], int]]:
         rows = yield from _count_rows(fits.estimator, fits.fed)
-        view = yield from _estimator_view(fits.estimator, fits.fed)
+        view = yield from _estimator_view(fits.estimator, fits.fed, fits.estimator.scale or "none")
         return (yield from k_range.local_counts(view)), rows
 
     counts, rows = fits.run_protocol(script())
@@ -283,13 +258,12 @@ def _check_choice(  # noqa: PLR0917
     ks: Sequence[int] | None,
     index: str,
     rule: str,
-    restarts: int,
+    restarts: int | None,
     criterion: str,
     stability: str | None,
 ) -> None:
-    by_mixtures, most = criterion == "two-step", max(ks or [2])
+    by_index, most = criterion == "index", max(ks or [2])
     masked = fed.aggregation.mode != "plain"
-    gapped = estimator.missing == "partial"
     for broken, sentence in (
         (criterion not in K_CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(K_CRITERIA)}"),
         (rule not in INDEX_RULES, f"the parameter 'rule' is {rule!r}; choose one of {', '.join(INDEX_RULES)}"),
@@ -297,20 +271,24 @@ def _check_choice(  # noqa: PLR0917
             index not in indices.BEST_DIRECTION,
             f"the parameter 'index' is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}",
         ),
-        (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
+        (restarts is not None and restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (
             stability not in (None, "restarts", "sites"),
             f"the parameter 'stability' is {stability!r}; choose 'restarts', 'sites' or None",
         ),
         (
+            not by_index and restarts is not None,
+            "only criterion='index' fits every K several times; leave restarts out, or set n_init of the estimator",
+        ),
+        (not by_index and stability == "sites", "only criterion='index' compares fits; leave stability out"),
+        (
             stability == "sites" and masked,
             "stability='sites' would reveal each site's sums; set aggregation to 'plain'",
         ),
-        (not by_mixtures and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
-        (by_mixtures and fed.split != "rows", "criterion='two-step' works on row splits only; use criterion='index'"),
+        (by_index and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
         (
-            by_mixtures and gapped,
-            "criterion='two-step' needs rows without missing values; set missing to 'drop', or use criterion='index'",
+            not by_index and fed.split != "rows",
+            "criterion='evidence' works on row splits only; use criterion='index'",
         ),
     ):
         if broken:

@@ -14,7 +14,6 @@ from fedclust.app import agreement, indices
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
-from fedclust.core.types import Floats
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation
 from fedclust.federation.local_sites import LocalSites
@@ -44,17 +43,19 @@ class FitsForEachK:
             asks_multiple=asks_multiple,
         )[0]
 
-    def fit_with_k(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
-        """Fit with k clusters and return the models, best first; the first fit begins at `start` if possible.
+    def fit_once(self, k: int) -> CentersModel:
+        """Fit with k clusters, as often as the estimator itself says."""
+        fitted: CentersModel = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed).fit(self.fed)
+        return fitted
+
+    def fit_with_k(self, k: int, *, fed: Federation | None = None) -> list[CentersModel]:
+        """Fit with k clusters and return the models, best first.
 
         A later fit comes before an earlier one only if it is better by more than rounding.
         """
-        given = start is not None and self.estimator.takes_initial_centers
         models: list[CentersModel] = []
         for number in range(self.restarts):
             model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
-            if given and number == 0:
-                model.set_params(init=start)
             if fed is not None and "quorum" in model.get_params():
                 model.set_params(quorum=limit_quorum(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))

@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
-from fedclust.algorithms.gaussian_mixture import densities
 from fedclust.app.analysis import describe
-from fedclust.app.choose_k import DEFAULT_KS, DEFAULT_RESTARTS, max_two_step_asks, select_k
+from fedclust.app.choose_k import DEFAULT_KS, select_k
 from fedclust.app.start_allowances import start_allowances
-from fedclust.app.study.study_parts import Study, StudySite
+from fedclust.app.study.study_parts import KSearch, Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
@@ -37,7 +36,10 @@ from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_diff
 from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
-from fedclust.questions.choice_of_k import centers_for_each_k, prediction_strength
+from fedclust.questions.choice_of_k import choice_questions, prediction_strength
+from fedclust.questions.choice_of_k.choice import max_asks
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
+from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 from fedclust.questions.composition import composition
 from fedclust.site.approval import digest_study
 from fedclust.site.gate import Gate
@@ -64,17 +66,23 @@ ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other s
     alignment.accept_count.name: 1,
     alignment.keep_common_rows.name: 1,
 }
-K_SEARCH_QUESTIONS = (
-    centers_for_each_k.cluster_moments.name,
-    centers_for_each_k.widths.name,
-    centers_for_each_k.gains.name,
-    densities.moments.name,
-    densities.scatter_matrix.name,
+K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
+    choice_questions.power_sums.name,
+    choice_questions.product_sums.name,
+    choice_questions.cell_counts.name,
+    choice_questions.cell_moments.name,
+    choice_questions.component_moments.name,
+    choice_questions.neighbor_counts.name,
+    choice_questions.line_histograms.name,
+    choice_questions.shell_histograms.name,
+)
+INDEX_QUESTIONS = (  # of a choice by an index
     prediction_strength.tables.name,
     cluster_indices.index_sums.name,
     cluster_indices.label_sums.name,
     cluster_indices.label_scatter.name,
 )
+INDEX_ASKS_PER_K, INDEX_ASKS = 64, 160  # questions for each K up to the largest, and in all; most need far fewer
 DROPOUT_QUESTIONS = (
     "roster.offer",
     "dropout_recovery.share",
@@ -193,10 +201,12 @@ def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]]
         if call.want == "total"
     ]
     counts, sums = opened_cells(seen)
-    if not len(counts) or missing == "partial":
+    groups = [(call.message, release) for call, release in rehearsal if isinstance(release, GroupMoments)]
+    if not (len(counts) or groups) or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
-    return int(rows_by_differences(counts, sums, rows[~np.isnan(rows).any(axis=1)]).sum())
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    return int((rows_by_differences(counts, sums, rows) | rows_shown_by_choice(groups, rows)).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
@@ -338,13 +348,20 @@ def _add_uncertain_questions(study: Study, found: list[PlannedQuestion]) -> Iter
     """Add the questions of a start and of a search for K: on all sites' rows, they may be asked more often."""
     allowed = start_allowances(study)
     if study.cluster.choice is not None and study.split == "rows":
-        allowed |= dict.fromkeys(K_SEARCH_QUESTIONS, max_two_step_asks(study.cluster.max_clusters))
+        allowed |= _search_allowances(study.cluster.choice, study.cluster.max_clusters)
     for question in found:
         yield replace(question, min_allowed=allowed.get(question.name, 0))
     for name, most in allowed.items():
         if any(question.name == name for question in found):
             continue
         yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
+
+
+def _search_allowances(choice: KSearch, max_clusters: int) -> dict[str, int]:
+    """How often a search for K may ask each of its questions."""
+    if choice.is_by_index:
+        return dict.fromkeys(INDEX_QUESTIONS, INDEX_ASKS + INDEX_ASKS_PER_K * max_clusters)
+    return dict.fromkeys(K_SEARCH_QUESTIONS, max_asks(floor=2))
 
 
 def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[PlannedQuestion]:
@@ -381,8 +398,7 @@ def _max_fits(study: Study) -> int:
     choice = study.cluster.choice
     if choice is None:
         return 1
-    restarts = int(choice.options.get("restarts", DEFAULT_RESTARTS))
-    return restarts * (len(choice.ks) if choice.ks else DEFAULT_KS[-1])
+    return max(1, choice.fits_per_k * (len(choice.ks) if choice.ks else DEFAULT_KS[-1]))
 
 
 def _max_rounds(study: Study) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fedclust.algorithms.shared import cell_sums
 from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
-from fedclust.app.choose_k import DEFAULT_RESTARTS
 from fedclust.app.study.study_parts import Study
 from fedclust.models.centers_estimator import TREE_INITS
 
@@ -25,5 +24,5 @@ def start_allowances(study: Study) -> dict[str, int]:
     if study.split != "rows" or not isinstance(init, str) or init not in TREE_INITS:
         return {}
     choice = study.cluster.choice
-    fits = 1 if choice is None else study.cluster.max_clusters * choice.options.get("restarts", DEFAULT_RESTARTS)
+    fits = 1 if choice is None else max(1, study.cluster.max_clusters * choice.fits_per_k)
     return dict.fromkeys(START_QUESTIONS, fits * MAX_START_ASKS)

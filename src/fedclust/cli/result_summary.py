@@ -40,13 +40,15 @@ def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
     finite = [value for _, value in points if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     shown = [_format_number(value) for _, value in points]
-    room = max(map(len, shown))
+    room = max(map(len, shown), default=0)
     lines = [
         f"  K = {k:<3} {text.rjust(room)}  "
         f"{_bar_text(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
         for (k, value), text in zip(points, shown, strict=True)
     ]
     better = "lower" if found["best"] == "min" else "higher"
+    if not lines:
+        return f"Number of clusters: {found['why']}"
     stable = float(found["stability"]) if found["stability"] is not None else None
     agreement = (
         [] if stable is None else [f"Agreement between restarts: {stable:.2f} (1 means the same partition each time)."]

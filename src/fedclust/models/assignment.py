@@ -35,6 +35,11 @@ class CentersModel(FederatedEstimator):
     scaled_centers_: Floats
     cluster_sizes_: Floats
 
+    @property
+    def opening_floor(self) -> int:
+        """The fewest rows behind a sum that is opened while the number of clusters is chosen."""
+        return 1
+
     def predict(self, X: Any) -> NDArray[np.int32]:
         """Return the nearest centre of each row; the rows of a federation come in the order of its sites.
 

@@ -37,6 +37,10 @@ class FlooredEstimator(StreamingEstimator):
         return self.opening == "floored"
 
     @property
+    def opening_floor(self) -> int:
+        return self.floor if self.opens_floored else 1
+
+    @property
     def takes_batches(self) -> bool:
         return super().takes_batches and not self.opens_floored
 

@@ -27,11 +27,9 @@ ELLIPSE_RADIUS = math.sqrt(-2 * math.log(1 - ELLIPSE_SHARE))  # of a Gaussian's 
 
 def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     """Draw the criterion over K and mark the choice."""
-    curves = [(index_name(found["name"]), _points(found["curve"]))]
-    if found["beside"]:
-        curves.append(("BIC", _points(found["beside"])))
-    every = [value for _, points in curves for _, value in points if math.isfinite(value)]
-    ks = [k for k, _ in curves[0][1]]
+    name, points = index_name(found["name"]), _points(found["curve"])
+    every = [value for _, value in points if math.isfinite(value)]
+    ks = [k for k, _ in points]
     low, high = min(every, default=0.0), max(every, default=1.0)
     pad = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
     x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, CHART_WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
@@ -42,25 +40,21 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
             y,
             _thin_ticks(ks),
             ticks(low - pad, high + pad, 6),
-            ("number of clusters K", f"{curves[0][0]}, {better}"),
+            ("number of clusters K", f"{name}, {better}"),
         )
     ]
     at = x(found["k"])
     drawn.append(tag("line", x1=at, x2=at, y1=52, y2=232, class_="chosen-line"))
-    for number_of, (name, points) in enumerate(curves):
-        here = [(x(k), y(v)) for k, v in points if math.isfinite(v)]
-        drawn.append(draw_path(here, "curve" if number_of == 0 else "curve beside"))
-        drawn += [tag("circle", cx=a, cy=b, r=3.5 if number_of == 0 else 2.5, class_="dot") for a, b in here]
-        if len(curves) > 1 and here:
-            below = number_of == 1 and here[-1][1] + 24 < y.start
-            drawn.append(write_text(name, here[-1][0], here[-1][1] + (18 if below else -9), "end", "name"))
-    own = dict(curves[0][1]).get(found["k"], math.nan)
+    here = [(x(k), y(v)) for k, v in points if math.isfinite(v)]
+    drawn.append(draw_path(here, "curve"))
+    drawn += [tag("circle", cx=a, cy=b, r=3.5, class_="dot") for a, b in here]
+    own = dict(points).get(found["k"], math.nan)
     if math.isfinite(own):
         drawn.append(tag("circle", cx=at, cy=y(own), r=8, class_="ring"))
     side, gap = ("end", -8) if at > CHART_WIDTH * 0.6 else ("start", 8)
     drawn.append(write_text(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
-    values = "; ".join(f"{k}: {format_number(v)}" for k, v in curves[0][1])
-    summary = f"{found['why']} Values of {curves[0][0]} by K: {values}."
+    values = "; ".join(f"{k}: {format_number(v)}" for k, v in points)
+    summary = f"{found['why']} Values of {name} by K: {values}."
     caption = ["The value at each K that was examined. The circle and the dotted line mark the choice."]
     return figure(
         "k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=summary, caption=caption

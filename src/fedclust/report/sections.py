@@ -10,6 +10,7 @@ from fedclust.report.chart_axes import COLOR_COUNT, chip
 from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.run_facts import FinishedRun
 from fedclust.report.wording import (
+    COMPONENT_SHAPES,
     INDEX_MEANINGS,
     clarity,
     column_title,
@@ -124,21 +125,22 @@ def k_choice_section(run: FinishedRun) -> Markup:
             )
         )
     summary += [tag("p", note) for note in found["notes"]]
+    if not found["curve"]:
+        return section("choice", "How many clusters", tag("div", summary))
     pair = tag("div", line_charts.draw_k_curve(found), tag("div", summary, _scores(found)), class_="pair")
     return section("choice", "How many clusters", pair)
 
 
 def _scores(found: Mapping[str, Any]) -> Markup:
     by_index = found["criterion"] == "index"
-    head = ["K", "value", "objective"] if by_index else ["K", "family", "ICL", "BIC", "note"]
+    head = ["K", "value", "objective"] if by_index else ["K", "components", "evidence"]
     rows: list[list[Node]] = []
     for row in found["scores"]:
         mark = tag("strong", f"{row['k']} (chosen)") if row["chosen"] else str(row["k"])
         if by_index:
             rows.append([mark, format_number(float(row["value"])), format_number(float(row["objective"]))])
         else:
-            note = "no separate clusters" if row["dropped"] else ""
-            rows.append([mark, row["family"], format_number(float(row["icl"])), format_number(float(row["bic"])), note])
+            rows.append([mark, COMPONENT_SHAPES[row["family"]], format_number(float(row["evidence"]))])
     inner = table(head, rows, caption="Every candidate that was examined", class_="numbers")
     return tag("details", tag("summary", f"All {len(rows)} candidates"), inner)
 

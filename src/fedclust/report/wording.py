@@ -12,6 +12,7 @@ OVERLAP_SHARE, CLEAR_SHARE = 0.35, 0.65  # of the way from equal memberships to 
 MAX_NAMED_COLUMNS = 3  # in a description
 
 INDEX_NAMES = {
+    "evidence": "Evidence",
     "fuzzy-davies-bouldin": "Fuzzy Davies-Bouldin",
     "davies-bouldin": "Davies-Bouldin",
     "xie-beni": "Xie-Beni",
@@ -20,10 +21,11 @@ INDEX_NAMES = {
     "partition-coefficient": "Partition coefficient",
     "partition-entropy": "Partition entropy",
 }
+COMPONENT_SHAPES = {"round": "round", "axes": "stretched along axes", "full": "stretched"}
 INDEX_MEANINGS = {
-    "ICL": "The integrated completed likelihood (ICL) measures how well K Gaussian clusters fit the rows, with a "
-    "penalty for the number of clusters and for their overlap. The Bayesian information criterion (BIC) has no "
-    "penalty for overlap.",
+    "evidence": "Evidence is the logarithm of how likely the rows are as K components, whatever the parameters of the "
+    "components. Components without a valley between them are then joined, so K may be lower than the highest point of "
+    "the curve.",
     "fuzzy-davies-bouldin": "It compares the spread of rows around the centres with the distances between the centres.",
     "davies-bouldin": "It compares the spread of rows around their cluster's mean with the distances between means.",
     "xie-beni": "It divides the spread around the centres by the distance between the two closest centres.",

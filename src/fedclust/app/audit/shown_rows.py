@@ -13,6 +13,8 @@ from fedclust.privacy import attacks
 from fedclust.privacy.attacks.cell_differences import MAX_CELLS, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.transcript import Observation, plain_fields
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
+from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 
 MAX_COMPARED_ROWS = 1_000_000  # of more rows, only the points of an attack are counted
 
@@ -22,12 +24,15 @@ class OpenedClusterSums:
     """The counts and sums of clusters that the script of a run received, over at least two sites."""
 
     seen: list[Observation] = field(default_factory=list)
+    groups: list[tuple[Any, GroupMoments]] = field(default_factory=list)  # of a choice of K
 
     def listen(self, protocol: Protocol[Any]) -> Protocol[Any]:
         """Run a protocol and keep the sums of clusters that it receives."""
 
         def lower(ask: Ask) -> Protocol[Any]:
             answer = yield ask
+            if ask.want == "total" and isinstance(answer[0], GroupMoments) and len(answer[1]) > 1:
+                self.groups.append((ask.message, answer[0]))
             names = () if ask.want != "total" else tuple(ask.handler.schema)
             if any(set(pair) <= set(names) for pair in CELL_FIELDS) and len(answer[1]) > 1:
                 fields = {name: answer[0].field_value(name) for name in names}
@@ -41,7 +46,7 @@ class OpenedClusterSums:
     def sentences(self, fed: Federation) -> list[str]:
         """Say how many rows the sums show, or how many points the attack takes for rows if the rows are elsewhere."""
         counts, sums = opened_cells(self.seen)
-        if not len(counts):
+        if not len(counts) and not self.groups:
             return []
         local = fed.site_data.values()
         if not local or sum(own.survey_for("partial").rows for own in local) > MAX_COMPARED_ROWS:
@@ -52,8 +57,10 @@ class OpenedClusterSums:
         blocks = [np.asarray(block, np.float64).T for own in local for block in own.source.blocks()]
         rows = np.concatenate(blocks)
         rows = rows[~np.isnan(rows).any(axis=1)]
-        shown = int(rows_by_differences(counts, sums, rows).sum())
-        tried = f"the {len(counts)} sums" if len(counts) <= MAX_CELLS else f"the first {MAX_CELLS} sums"
+        by_choice = rows_shown_by_choice(self.groups, rows)
+        shown = int((rows_by_differences(counts, sums, rows) | by_choice).sum())
+        many = len(counts) + sum(len(answer.rows.to_floats()) for _, answer in self.groups)
+        tried = f"the {many} sums" if many <= MAX_CELLS else f"the first {MAX_CELLS} sums"
         sentence = (
             f"{shown} of {len(rows)} rows are exactly the difference of two or three of {tried} of clusters that this "
             "run opened."

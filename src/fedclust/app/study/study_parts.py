@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedclust.algorithms.shared.spread_free_centers import STUDY_CELL_FLOOR
+from fedclust.app.choose_k import DEFAULT_RESTARTS
 from fedclust.app.study.study_keys import suggest_key
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
@@ -48,6 +49,16 @@ class KSearch:
 
     ks: tuple[int, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_by_index(self) -> bool:
+        """Whether an index of fits for each k chooses it."""
+        return self.options.get("criterion") == "index" or "index" in self.options or "rule" in self.options
+
+    @property
+    def fits_per_k(self) -> int:
+        """How often the method is fitted with each k; 0 if only the chosen k is fitted, once."""
+        return int(self.options.get("restarts", DEFAULT_RESTARTS)) if self.is_by_index else 0
 
 
 @dataclass(frozen=True)

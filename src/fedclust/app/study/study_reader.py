@@ -201,8 +201,11 @@ def _parse_choice(table: Mapping[str, Any]) -> KSearch | None:
                 f"{name} in [cluster] says how to choose k, but k is {table['k']}; set k to a range such as '2..8'"
             )
         return None
-    if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
-        raise StudyError("criterion 'two-step' does not use index or rule; leave these out, or leave out the criterion")
+    by_index = KSearch(options=how).is_by_index
+    if how.get("criterion") == "evidence" and ("index" in how or "rule" in how):
+        raise StudyError("criterion 'evidence' does not use index or rule; leave these out, or leave out the criterion")
+    if "restarts" in how and not by_index:
+        raise StudyError('restarts in [cluster] needs criterion = "index", which fits every k several times')
     ends = parse_k_range(table["k"])
     return KSearch(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 

@@ -1,4 +1,4 @@
-"""Notes on a choice of K: no structure, overlap, close rivals, a choice at the edge, flat curves."""
+"""Notes on a choice of K: no structure, shapes, how sure it is, close rivals, a choice at the edge, flat curves."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.errors import DataError
-from fedclust.questions.choice_of_k.two_step import MIN_KMEANS_STRENGTH, KChoice, MixtureScore
+from fedclust.questions.choice_of_k.choice import KChoice
 
-STRONG_EVIDENCE = (
-    10.0  # on the scale of ICL and BIC; a smaller difference is not strong evidence (Kass and Raftery 1995)
-)
+EDGE_NOTE = "The choice is the largest candidate K. To check it, include values above {k}."
 INDEX_TOLERANCE = 0.01  # of the chosen index; a smaller difference counts as equal
 FLAT_CURVE_FRACTION = 0.05  # of the largest
 
@@ -25,68 +23,83 @@ def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list
     return kept, [f"There are only {rows} rows, so K = {', '.join(left)} was not tried."] if left else []
 
 
-def choose_among(choice: KChoice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
-    """The choice among the candidates; one cluster need not be among them."""
-    if ks is None or choice.k in ks:
-        return choice.k, []
-    k = min((s for s in choice.scores if s.k in ks), key=lambda s: (s.is_dropped, s.icl)).k
-    return k, [f"No structure found: no candidate K describes the rows well. Of the candidates, {k} is the best."]
+def choose_candidate(found: KChoice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
+    """The choice, or the best candidate by evidence if the choice is not among the candidates."""
+    if ks is None or found.k in ks:
+        edge = ks is not None and len(ks) > 1 and found.k == ks[-1]
+        return found.k, [EDGE_NOTE.format(k=found.k)] if edge else []
+    known = [k for k in ks if k in found.curve]
+    k = max(known, key=lambda n: found.curve[n][0]) if known else min(ks, key=lambda n: (abs(n - found.k), n))
+    return k, [f"Without limits K would be {found.k}. Of the candidates, {k} has the most evidence."]
 
 
-def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[str]:
-    """Notes on the choice of the two-step method."""
+def how_sure(found: KChoice) -> tuple[str, str]:
+    """How sure the choice is, in a word and in a sentence."""
+    counts = {found.mild, found.strict, found.evidence}
+    if found.verdict == "not round":
+        return "unsure", (
+            f"Unsure: groups are not round, so {found.k} is only a number of pieces between which there are few rows."
+        )
+    if len(counts) == 1:
+        return "clear", f"Clear: {found.k} by evidence, and {found.k} by valleys at the mild and at the strict limit."
+    if found.k == 1:
+        return "likely", (
+            f"Likely: the rows have {_count(found.evidence, 'component')} by evidence, but no valley that chance could "
+            "not make lies between them."
+        )
+    if found.mild == found.strict:
+        return "likely", (
+            f"Likely: {found.k} by valleys at the mild and at the strict limit, but {found.evidence} by evidence."
+        )
+    return "unsure", (
+        f"Unsure: {found.mild} by valleys at the mild limit, {found.strict} at the strict limit, and {found.evidence} "
+        "by evidence."
+    )
+
+
+def choice_notes(found: KChoice, columns: int, floor: int) -> list[str]:
+    """Notes on a choice by evidence and valleys."""
     notes = []
-    strong = "" if choice.strength is None else f"prediction strength {choice.strength:.2f}"
-    if choice.k == 1 and k == 1:
-        rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
-        why = (
-            f" (Gaussian mixtures suggest {rival}, but these clusters do not reappear when halves of the rows are "
-            f"compared: {strong})"
-            if strong
-            else ""
-        )
-        notes.append(f"No structure found: one cluster describes the rows best{why}.")
-        if choice.strengths:
-            closest = max(choice.strengths, key=lambda n: choice.strengths[n])
+    if found.verdict == "none":
+        notes.append("No structure found: the rows form one group.")
+        if found.evidence > 1:
             notes.append(
-                f"The most stable c-means result has {closest} clusters, with a prediction strength of "
-                f"{choice.strengths[closest]:.2f}; {MIN_KMEANS_STRENGTH} is required."
+                f"A mixture of {found.evidence} components describes the rows better than one, as happens with skewed "
+                "columns and heavy tails, but no valley separates these components."
             )
-    if choice.empty:
+    if found.verdict == "not round":
         notes.append(
-            "One half of the rows was empty, because equal rows always go to the same half. There are "
-            "too few different rows to test stability."
+            "The groups are not round: some are bent or hollow, as moons and rings are. Centres describe such groups "
+            "badly, and methods that look for round clusters cut them into pieces."
         )
-    if choice.why == "halves" and k == choice.k:
+    if found.verdict == "groups" and found.evidence > found.k:
         notes.append(
-            f"The criterion ICL suggests {choice.k_icl}, but these mixture components do not reappear when "
-            f"halves of the rows are compared ({strong}). This happens if clusters are not Gaussian or if there are "
-            f"few rows. {k} is the largest number of c-means clusters that reappear."
+            f"By evidence there are {found.evidence} components. Those with no valley between them count as one group, "
+            "as happens if groups are not normal."
         )
-    if choice.why == "bic" and k == choice.k:
+    if found.is_sample:
+        notes.append(f"K was chosen from a public sample of {found.rows:,} rows.")
+    if found.unused_columns:
+        used = columns - found.unused_columns
+        notes.append(f"K was chosen from {used} of the {columns} columns, those that are least normal.")
+    if floor > 1:
         notes.append(
-            f"Overlapping clusters: the criterion ICL suggests 1 and BIC suggests {k}; these {k} reappear when "
-            f"halves of the rows are compared ({strong})."
+            f"K was chosen without opening sums of fewer than {floor} rows, so it is less certain than otherwise."
         )
-    if choice.why == "icl" and k == choice.k:
-        notes += _rival_notes(choice.scores, k)
-    if given and k == high:
-        notes.append(f"The choice is the largest candidate K. To check it, include values above {high}.")
     return notes
 
 
-def _rival_notes(scores: Sequence[MixtureScore], k: int) -> list[str]:
-    best = {
-        n: min((s.icl for s in scores if s.k == n and not s.is_dropped), default=np.inf) for n in {s.k for s in scores}
-    }
-    near = sorted(n for n, value in best.items() if n != k and value - best[k] < STRONG_EVIDENCE)
-    return [f"By the criterion ICL, these K are almost as good as {k}: {', '.join(map(str, near))}."] if near else []
+def score_rows(found: KChoice, k: int, ks: Sequence[int] | None) -> list[dict[str, Any]]:
+    """One row for each candidate with evidence: the most that any partition into so many components has."""
+    return [
+        {"k": n, "family": shape, "evidence": value, "chosen": n == k}
+        for n, (value, shape) in found.curve.items()
+        if ks is None or n in ks
+    ]
 
 
-def score_row(s: MixtureScore, *, chosen: bool) -> dict[str, Any]:
-    """One row of the table of scores."""
-    kept = {"k": s.k, "family": s.family, "log_likelihood": s.log, "bic": s.bic, "icl": s.icl}
-    return {**kept, "separation": s.separation if s.k > 1 else None, "dropped": s.is_dropped, "chosen": chosen}
+def _count(many: int, what: str) -> str:
+    return f"{many} {what}" if many == 1 else f"{many} {what}s"
 
 
 def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -> list[str]:
@@ -108,5 +121,5 @@ def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool
     if near and not elbow:
         notes.append(f"These K are almost as good as {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
-        notes.append(f"The choice is the largest candidate K. To check it, include values above {k}.")
+        notes.append(EDGE_NOTE.format(k=k))
     return notes

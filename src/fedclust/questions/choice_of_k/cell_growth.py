@@ -1,0 +1,191 @@
+"""A tree of cells of all rows, cut in halves from level to level, and the joining of cells into pieces.
+
+The cells with the largest scatter along their first axes are cut through their means. Only the upper half's sums are
+asked for; those of the other half are the difference. With a floor, the numbers of rows of all halves are asked for
+first, and a cell with a half of fewer rows stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms.shared.fixed_order import principal_axes
+from fedclust.core.effects import Protocol, total
+from fedclust.core.types import Floats, Ints
+from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments, cell_counts, cell_moments
+from fedclust.questions.choice_of_k.evidence import GroupSums
+from fedclust.questions.choice_of_k.matrices import inner_products, squared_lengths
+
+MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
+MIN_CUT_ROWS = 4
+CUT_SHARE = 0.75  # of the cells, each level, once there are WHOLE_LEVELS of them
+WHOLE_LEVELS = 8
+MAX_LEVELS = 14
+MIN_SCATTER = 1e-9  # of the largest
+MAX_PIECES, MIN_PIECES, ROWS_PER_PIECE = 48, 24, 4
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells' sums as components see them, and their means in the coordinates of the tree."""
+
+    groups: GroupSums
+    places: Floats
+
+
+class _Tree:
+    """The cuts made so far, and the sums of all cells in the coordinates of the tree."""
+
+    def __init__(self, frame: ChoiceFrame, root: GroupSums) -> None:
+        self.frame, self.sums = frame, root
+        self.levels, self.cut_cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self.places, self.directions = np.zeros(0), np.zeros((0, frame.geometry.coordinates))
+        self.scatter, self.axes = _first_axes(root)
+        self.is_final = np.zeros(1, np.bool_)
+
+    def plan_cuts(self, wanted: int) -> Ints:
+        """The cells to cut next, those of the largest scatter first."""
+        least = max(MIN_CUT_ROWS, 2 * self.frame.floor if self.frame.floor > 1 else 0)
+        scatter = np.where(self.is_final | (self.sums.rows < least), 0.0, self.scatter)
+        count = len(self.sums)
+        most = max(1, min(count, wanted - count))
+        order = np.argsort(-scatter, kind="stable")[:most]
+        order = order[scatter[order] > MIN_SCATTER * scatter.max()]
+        if count > WHOLE_LEVELS and len(order):
+            order = order[: max(1, int(len(order) * CUT_SHARE + 0.5))]
+        return np.asarray(order, np.int64)
+
+    def question(self, cells: Ints) -> CellsQuestion:
+        """The question for the upper halves that new cuts of cells make."""
+        made = len(self.levels)
+        geometry = self.frame.geometry
+        level = int(self.levels.max(initial=-1)) + 1
+        means = self.sums.means[cells]
+        return CellsQuestion(
+            *self.frame.fields,
+            weights=geometry.weights,
+            embedding=geometry.embedding,
+            levels=np.append(self.levels, np.full(len(cells), level)),
+            cut_cells=np.append(self.cut_cells, cells),
+            directions=np.concatenate([self.directions, self.axes[cells]]),
+            places=np.append(self.places, inner_products(means, self.axes[cells])),
+            asked=np.arange(made + 1, made + 1 + len(cells)),
+        )
+
+    def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
+        """Keep new cuts of cells, with the sums of the upper halves."""
+        self.levels, self.cut_cells = asked.levels, asked.cut_cells
+        self.places, self.directions = asked.places, asked.directions
+        parts = [part.copy() for part in self.sums.parts]
+        for own, part in zip(parts, upper.parts, strict=True):
+            own[cells] -= part
+        self.sums = GroupSums(*(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True)))
+        changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
+        scatter, axes = _first_axes(self.sums.take(changed))
+        self.scatter = np.append(self.scatter, np.zeros(len(cells)))
+        self.axes = np.concatenate([self.axes, np.zeros((len(cells), self.axes.shape[1]))])
+        self.scatter[changed], self.axes[changed] = scatter, axes
+        empty = (upper.rows == 0) | (self.sums.rows[cells] == 0)
+        self.is_final = np.append(self.is_final, empty)
+        self.is_final[cells] |= empty
+
+    def close(self, cells: Ints) -> None:
+        """Never cut these cells."""
+        self.is_final[cells] = True
+
+
+def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
+    """The cells of all rows, about as many as a sixth of the rows."""
+    tree = _Tree(frame, (yield from _all_rows(frame)))
+    wanted = int(np.clip(frame.rows / ROWS_PER_CELL, MIN_CELLS, MAX_CELLS))
+    for _ in range(MAX_LEVELS):
+        cells = tree.plan_cuts(wanted)
+        if len(tree.sums) >= wanted or not len(cells):
+            break
+        ask = tree.question(cells)
+        if frame.floor > 1:
+            upper = (yield from total(cell_counts, ask)).rows.to_floats()
+            able = (upper >= frame.floor) & (tree.sums.rows[cells] - upper >= frame.floor)
+            tree.close(cells[~able])
+            cells = cells[able]
+            if not len(cells):
+                continue
+            ask = tree.question(cells)
+        tree.cut(ask, cells, group_sums((yield from total(cell_moments, ask))))
+    return _as_cells(frame, tree.sums)
+
+
+def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:
+    """The cell of all rows."""
+    geometry, empty = frame.geometry, np.zeros(0, np.int64)
+    ask = CellsQuestion(
+        *frame.fields,
+        weights=geometry.weights,
+        embedding=geometry.embedding,
+        levels=empty,
+        cut_cells=empty,
+        directions=np.zeros((0, geometry.coordinates)),
+        places=np.zeros(0),
+        asked=np.zeros(1, np.int64),
+    )
+    return group_sums((yield from total(cell_moments, ask)))
+
+
+def group_sums(answer: GroupMoments) -> GroupSums:
+    """The sums of an answer as numbers."""
+    sums = answer.sums.to_floats()
+    count, width = sums.shape
+    i, j = np.triu_indices(width)
+    products = np.zeros((count, width, width))
+    products[:, i, j] = products[:, j, i] = answer.products.to_floats()
+    return GroupSums(answer.rows.to_floats(), sums, products, answer.flags.to_floats())
+
+
+def _first_axes(groups: GroupSums) -> tuple[Floats, Floats]:
+    """The scatter of each group along its first axis, and that axis."""
+    if not groups.sums.shape[1]:
+        return np.zeros(len(groups)), groups.sums
+    variances, axes = principal_axes(groups.scatter, 1)
+    return variances[:, 0], axes[:, :, 0]
+
+
+def _as_cells(frame: ChoiceFrame, sums: GroupSums) -> Cells:
+    own = sums.take(sums.rows > 0)
+    weights = frame.geometry.weights
+    q = len(weights)
+    numbers = own.sums[:, :q] / weights
+    products = own.products[:, :q, :q] / (weights[:, None] * weights)
+    groups = GroupSums(own.rows, numbers, products, own.counts)
+    return Cells(groups.blur(frame.geometry.rounding), own.means)
+
+
+def piece_count(cells: int, rows: float) -> int:
+    """How many pieces cells are joined into before pieces are joined by their evidence."""
+    return int(min(cells, MAX_PIECES, max(MIN_PIECES, rows / ROWS_PER_PIECE)))
+
+
+def join_nearest(rows: Floats, places: Floats, count: int) -> Ints:
+    """Ward's method: labels of so many groups of weighted places.
+
+    >>> join_nearest(np.ones(4), np.array([[0.0], [9.0], [1.0], [8.0]]), 2).tolist()
+    [0, 1, 0, 1]
+    """
+    many = len(rows)
+    n, means, labels = rows.copy(), places.copy(), np.arange(many)
+    costs = squared_lengths(means[:, None] - means) * (n[:, None] * n / (n[:, None] + n))
+    np.fill_diagonal(costs, np.inf)
+    for _ in range(many - count):
+        a, b = sorted(divmod(int(costs.argmin()), many))
+        means[a] = (n[a] * means[a] + n[b] * means[b]) / (n[a] + n[b])
+        n[a] += n[b]
+        n[b] = 0.0
+        labels[labels == b] = a
+        costs[b] = costs[:, b] = np.inf
+        row = squared_lengths(means - means[a]) * (n * n[a] / (n + n[a]))
+        row[n == 0] = np.inf
+        row[a] = np.inf
+        costs[a] = costs[:, a] = row
+    return np.asarray(np.unique(labels, return_inverse=True)[1], np.int64)

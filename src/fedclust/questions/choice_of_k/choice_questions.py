@@ -1,0 +1,500 @@
+"""What a site answers while the number of clusters is chosen: sums and counts of its rows by cell, component and line.
+
+All questions are about z = (x - mean) / sd of the columns that are not constant, where a missing value counts as the
+mean, 0. They read a public sample of the rows if the table is large. Every operation on a row is elementwise and in a
+fixed order, and every term becomes an integer before it is added, so the sums do not depend on blocks or sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedclust.algorithms.shared.cell_sums import project
+from fedclust.algorithms.shared.fixed_order import ordered_sum
+from fedclust.core.effects import handler
+from fedclust.core.errors import DataError, OutOfBounds
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, additive, additive_counts
+from fedclust.core.ring import Exact
+from fedclust.core.row_weights import tally_unit_weights
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Bools, Floats, Ints, Limbs, Units
+from fedclust.kernels import distances, exact_sums
+from fedclust.kernels.fine_sums import fine_sums
+from fedclust.kernels.units import DISTANCE_BITS, bounds_above, unit_of
+from fedclust.questions.choice_of_k.valleys import BINS
+
+SHELL_BINS = 24
+STEPS = (100.0, 10.0, 1.0, 0.5, 0.1)  # of values that are rounded, the widest first
+STEP_TOLERANCE = 1e-9
+CHUNK_VALUES = 1 << 16  # of scores in memory together
+NOBODY = -1  # fills up the lists of components behind a histogram
+
+
+@dataclass(frozen=True)
+class ChoiceQuestion(ViewedQuestion):
+    """Which rows are meant, which columns, and their means and standard deviations; |z| is at most `reach`."""
+
+    view: View
+    seed: int
+    share: int
+    columns: Ints
+    mean: Floats
+    sd: Floats
+    reach: Floats
+
+
+def _rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
+    """The rows' deviations from the means, in standard deviations, 0 for a missing value."""
+    for x in site.sample(ask.view, ask.seed, ask.share):
+        z = (x[ask.columns] - ask.mean[:, None]) / ask.sd[:, None]
+        if ask.view.missing == "partial":
+            z = np.where(np.isnan(z), 0.0, z)
+        if z.size and (np.abs(z).max(axis=1) > ask.reach).any():
+            raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
+        yield z
+
+
+def _rows_behind_powers(site: Site, ask: PowersQuestion) -> Floats:
+    """How many rows are behind the sums of each column."""
+    return _row_count(site, ask)
+
+
+def _row_count(site: Site, ask: ChoiceQuestion) -> Floats:
+    """How many rows are behind a sum over all rows; of a column with missing values, how many have a value."""
+    rows, present = 0, np.zeros(len(ask.columns), np.int64)
+    for x in site.sample(ask.view, ask.seed, ask.share):
+        rows += x.shape[1]
+        present += (~np.isnan(x[ask.columns])).sum(axis=1)
+    return tally_unit_weights(present if ask.view.missing == "partial" else np.array([rows]))
+
+
+@dataclass(frozen=True)
+class PowersQuestion(ChoiceQuestion):
+    """Sum the first four powers of z."""
+
+    @cached_property
+    def units(self) -> Units:
+        """The units of the powers' sums."""
+        return np.stack([unit_of(bounds_above(self.reach**p) + 1, DISTANCE_BITS) for p in (1, 2, 3, 4)])
+
+
+@dataclass(frozen=True)
+class PowerSums(Release):
+    rows: Exact = additive_counts("the total number of rows, or of those in the public sample")
+    powers: Exact = additive("for each column, the sums of the first four powers of the deviations from its mean")
+    rounded: Exact = additive(
+        "for each column and a few steps such as 10, 1 and 0.1, how many rows hold a multiple of the step", least=0.0
+    )
+
+
+@handler(releases=PowerSums, row_weights=_rows_behind_powers)
+def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
+    """Sums of z, z^2, z^3 and z^4, column by column, and how many values are rounded to each step."""
+    rows, units = 0, ask.units
+    rounded = np.zeros((len(STEPS), len(ask.columns)), np.int64)
+    for x in site.sample(ask.view, ask.seed, ask.share):
+        for k, step in enumerate(STEPS):
+            rounded[k] += _count_multiples(x[ask.columns], step)
+    found: Limbs = np.zeros((*units.shape, 2), np.uint64)
+    for z in _rows_in_deviations(site, ask):
+        rows += z.shape[1]
+        power = z
+        for p in range(len(units)):
+            exact_sums.add_in_place(found[p], fine_sums(power, units[p]))
+            power = power * z
+    return PowerSums(Exact.from_counts(rows), Exact(found, units), Exact.from_counts(rounded))
+
+
+def _count_multiples(x: Floats, step: float) -> Ints:
+    """How many values of each column are multiples of a step, or missing."""
+    steps = np.where(np.isnan(x), 0.0, x) / step
+    return np.asarray(
+        (np.abs(steps - np.rint(steps)) <= STEP_TOLERANCE * np.maximum(np.abs(steps), 1.0)).sum(axis=1), np.int64
+    )
+
+
+@dataclass(frozen=True)
+class ProductsQuestion(ChoiceQuestion):
+    """Sum the products of any two columns."""
+
+    @cached_property
+    def unit(self) -> Units:
+        i, j = np.triu_indices(len(self.reach))
+        return unit_of(bounds_above(self.reach[i] * self.reach[j]) + 1)
+
+
+@dataclass(frozen=True)
+class ProductSums(Release):
+    products: Exact = additive("for each pair of columns, the sum of the products of the deviations from their means")
+
+
+def _rows_behind_products(site: Site, ask: ProductsQuestion) -> Floats:
+    """How many rows have a value in both columns of a product."""
+    if ask.view.missing != "partial":
+        return _row_count(site, ask)
+    both = np.zeros((len(ask.columns), len(ask.columns)), np.int64)
+    for x in site.sample(ask.view, ask.seed, ask.share):
+        known = (~np.isnan(x[ask.columns])).astype(np.int64)
+        both += known @ known.T
+    return tally_unit_weights(both[np.triu_indices(len(both))])
+
+
+@handler(releases=ProductSums, row_weights=_rows_behind_products)
+def product_sums(site: Site, ask: ProductsQuestion) -> ProductSums:
+    """The upper triangle of the sum of z z^T."""
+    i, j = np.triu_indices(len(ask.reach))
+    found: Limbs = np.zeros((len(i), 2), np.uint64)
+    for z in _rows_in_deviations(site, ask):
+        step = max(1, CHUNK_VALUES * 4 // max(len(i), 1))
+        for at in range(0, z.shape[1], step):
+            piece = z[:, at : at + step]
+            exact_sums.add_in_place(found, exact_sums.exact_totals(piece[i] * piece[j], ask.unit))
+    return ProductSums(Exact(found, ask.unit))
+
+
+@dataclass(frozen=True)
+class RowMap:
+    """The numbers y = axes^T z of a row, and which columns have two values: their flag is 1 for the upper one.
+
+    |y| is at most `reach`.
+    """
+
+    axes: Floats
+    flagged: Ints
+    reach: Floats
+
+    def apply(self, z: Floats) -> tuple[Floats, Floats]:
+        """The numbers (q, n) and the flags (c, n) of rows."""
+        return project(z, self.axes), (z[self.flagged] > 0).astype(np.float64)
+
+
+@dataclass(frozen=True)
+class MappedQuestion(ChoiceQuestion):
+    """A question about the numbers and the flags of rows."""
+
+    row_map: RowMap
+
+
+def _mapped_rows(site: Site, ask: MappedQuestion) -> Iterator[tuple[Floats, Floats]]:
+    for z in _rows_in_deviations(site, ask):
+        yield ask.row_map.apply(z)
+
+
+@dataclass(frozen=True)
+class CellsQuestion(MappedQuestion):
+    """How rows fall from cell to cell of a tree, in the coordinates t = (weights y, embedding^T flags).
+
+    Cut i takes the rows of cell `cut_cells[i]` with directions[i] t > places[i] into the new cell i + 1; cuts of one
+    level are made together. The answer is for the cells that are `asked` for.
+    """
+
+    weights: Floats
+    embedding: Floats
+    levels: Ints
+    cut_cells: Ints
+    directions: Floats
+    places: Floats
+    asked: Ints
+
+    @cached_property
+    def units(self) -> tuple[Units, Units]:
+        """The units of t and of the products of two of its coordinates."""
+        wide = np.concatenate([self.row_map.reach * self.weights, ordered_sum(np.abs(self.embedding), axis=0)])
+        i, j = np.triu_indices(len(wide))
+        return unit_of(bounds_above(wide) + 1), unit_of(bounds_above(wide[i] * wide[j]) + 1)
+
+    def coordinates(self, y: Floats, flags: Floats) -> Floats:
+        """The coordinates t (p, n) of rows."""
+        return np.concatenate([y * self.weights[:, None], project(flags, self.embedding)])
+
+    def cells_of_rows(self, t: Floats) -> Ints:
+        """The cell of each row."""
+        cell = np.zeros(t.shape[1], np.int64)
+        for level in range(int(self.levels.max(initial=-1)) + 1):
+            cuts = np.flatnonzero(self.levels == level)
+            places = np.full(int(cuts[0]) + 1, np.inf)
+            directions = np.zeros((len(places), len(t)))
+            target = np.arange(len(places))
+            if (self.cut_cells[cuts] >= len(places)).any():
+                raise DataError("a cell is cut before it exists; all sites must run the same version of fedclust")
+            places[self.cut_cells[cuts]], directions[self.cut_cells[cuts]] = self.places[cuts], self.directions[cuts]
+            target[self.cut_cells[cuts]] = cuts + 1
+            along = np.zeros(t.shape[1])
+            for values, weights in zip(t, directions.T, strict=True):
+                along += weights[cell] * values
+            cell = np.where(along > places[cell], target[cell], cell)
+        return cell
+
+
+@dataclass(frozen=True)
+class CellCounts(Release):
+    rows: Exact = additive("the number of rows in each cell", cells=True)
+
+
+@dataclass(frozen=True)
+class GroupMoments(Release):
+    rows: Exact = additive("the number of rows in each cell, or of each component", cells=True)
+    sums: Exact = additive("for each of them, the sum of its rows along a few axes")
+    products: Exact = additive("for each of them, the sum of the products of its rows' coordinates along these axes")
+    flags: Exact = additive("for each of them, how many of its rows have the upper value of a two-valued column")
+
+
+@handler(releases=CellCounts)
+def cell_counts(site: Site, ask: CellsQuestion) -> CellCounts:
+    """How many rows are in each cell."""
+    counts = np.zeros(len(ask.asked), np.int64)
+    for y, flags in _mapped_rows(site, ask):
+        cell = ask.cells_of_rows(ask.coordinates(y, flags))
+        counts += np.bincount(cell, minlength=len(ask.places) + 1)[ask.asked]
+    return CellCounts(Exact.from_counts(counts))
+
+
+@handler(releases=GroupMoments)
+def cell_moments(site: Site, ask: CellsQuestion) -> GroupMoments:
+    """How many rows are in each cell, their sums, the sums of their products, and the counts of flags."""
+    place_of = np.full(len(ask.places) + 1, len(ask.asked))
+    place_of[ask.asked] = np.arange(len(ask.asked))
+    tally = _Tally(len(ask.asked), *ask.units, len(ask.row_map.flagged))
+    for y, flags in _mapped_rows(site, ask):
+        t = ask.coordinates(y, flags)
+        tally.add(t, flags, place_of[ask.cells_of_rows(t)])
+    return tally.release()
+
+
+class _Tally:
+    """Exact sums of rows by label; a label beyond the last group is of no group."""
+
+    def __init__(self, groups: int, unit: Units, square: Units, flagged: int) -> None:
+        self.units, self.split = np.concatenate([unit, square]), len(unit)
+        self.rows = np.zeros(groups, np.int64)
+        self.found: Limbs = np.zeros((groups, len(self.units), 2), np.uint64)
+        self.flags = np.zeros((groups, flagged), np.int64)
+
+    def add(self, numbers: Floats, flags: Floats, labels: Ints) -> None:
+        i, j = np.triu_indices(len(numbers))
+        order = np.argsort(labels, kind="stable")
+        ends = np.searchsorted(labels[order], np.arange(len(self.rows) + 1))
+        numbers, flags = numbers[:, order], flags[:, order]
+        for k, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
+            if end > start:
+                own = numbers[:, start:end]
+                terms = np.concatenate([own, own[i] * own[j]])
+                self.rows[k] += end - start
+                exact_sums.add_in_place(self.found[k], exact_sums.exact_totals(terms, self.units))
+                self.flags[k] += flags[:, start:end].sum(axis=1).astype(np.int64)
+
+    def release(self) -> GroupMoments:
+        sums, products = (np.ascontiguousarray(part) for part in np.split(self.found, [self.split], axis=1))
+        unit, square = np.split(self.units, [self.split])
+        return GroupMoments(
+            Exact.from_counts(self.rows),
+            Exact(sums, np.tile(unit, (len(sums), 1))),
+            Exact(products, np.tile(square, (len(sums), 1))),
+            Exact.from_counts(self.flags),
+        )
+
+
+@dataclass(frozen=True)
+class Components:
+    """Components that rows are assigned to, by the score offset_k - |factor_k (y - mean_k)|^2 / 2 + flags_k^T flags.
+
+    `factors` are (k, 1) for round components, (k, q) if axes differ, and lower triangles (k, q, q) otherwise.
+    """
+
+    shape: str
+    offsets: Floats
+    means: Floats
+    factors: Floats
+    flags: Floats
+
+    def scores(self, y: Floats, flags: Floats) -> Floats:
+        """The scores (k, n) of rows."""
+        out = np.empty((len(self.offsets), y.shape[1]))
+        step = max(1, CHUNK_VALUES // max(1, self.factors.size))
+        for at in range(0, y.shape[1], step):
+            rows = slice(at, at + step)
+            out[:, rows] = self._chunk_scores(np.ascontiguousarray(y[:, rows]), flags[:, rows])
+        return out
+
+    def _chunk_scores(self, y: Floats, flags: Floats) -> Floats:
+        out = np.repeat(self.offsets[:, None], y.shape[1], axis=1)
+        if self.means.shape[1]:
+            out -= 0.5 * self._squared_distances(y)
+        for weights, values in zip(self.flags.T, flags, strict=True):
+            out += weights[:, None] * values
+        return out
+
+    def _squared_distances(self, y: Floats) -> Floats:
+        if self.shape == "round":
+            return distances.squared_distances(y, self.means) * (self.factors * self.factors)
+        out = np.zeros((len(self.means), y.shape[1]))
+        if self.shape == "axes":
+            for means, factors, values in zip(self.means.T, self.factors.T, y, strict=True):
+                away = (values - means[:, None]) * factors[:, None]
+                out += away * away
+            return out
+        away = y - self.means[:, :, None]
+        for i in range(len(y)):
+            along = np.zeros_like(out)
+            for j in range(i + 1):
+                along += self.factors[:, i, j, None] * away[:, j]
+            out += along * along
+        return out
+
+    def inverses(self) -> Floats:
+        """The inverse covariances (k, q, q)."""
+        k, q = self.means.shape
+        if self.shape != "full":
+            return np.asarray((self.factors * self.factors * np.ones((k, q)))[:, :, None] * np.eye(q), np.float64)
+        out = np.zeros((k, q, q))
+        for i in range(q):
+            out += self.factors[:, i, :, None] * self.factors[:, i, None, :]
+        return out
+
+
+@dataclass(frozen=True)
+class ComponentsQuestion(MappedQuestion):
+    """Sets of components; each row belongs to the component of each set with the highest score."""
+
+    sets: tuple[Components, ...]
+
+    @cached_property
+    def units(self) -> tuple[Units, Units]:
+        """The units of y and of the products of two of its coordinates."""
+        wide = self.row_map.reach
+        i, j = np.triu_indices(len(wide))
+        return unit_of(bounds_above(wide) + 1), unit_of(bounds_above(wide[i] * wide[j]) + 1)
+
+
+@dataclass(frozen=True)
+class NeighborCounts(Release):
+    rows: Exact = additive("the number of rows of each component", cells=True)
+    neighbors: Exact = additive("for each two components, the number of rows that they fit best", cells=True)
+
+
+@handler(releases=GroupMoments)
+def component_moments(site: Site, ask: ComponentsQuestion) -> GroupMoments:
+    """For the components of all sets: how many rows they have, and the sums of these rows."""
+    starts = np.cumsum([0, *(len(one.offsets) for one in ask.sets)])
+    tally = _Tally(int(starts[-1]), *ask.units, len(ask.row_map.flagged))
+    for y, flags in _mapped_rows(site, ask):
+        for start, components in zip(starts.tolist(), ask.sets, strict=False):
+            tally.add(y, flags, start + components.scores(y, flags).argmax(axis=0))
+    return tally.release()
+
+
+@handler(releases=NeighborCounts)
+def neighbor_counts(site: Site, ask: ComponentsQuestion) -> NeighborCounts:
+    """For the components of the first set: how many rows they have, and which component comes next for these rows."""
+    components = ask.sets[0]
+    size = len(components.offsets)
+    rows, neighbors = np.zeros(size, np.int64), np.zeros((size, size), np.int64)
+    for y, flags in _mapped_rows(site, ask):
+        scores = components.scores(y, flags)
+        best = scores.argmax(axis=0)
+        rows += np.bincount(best, minlength=size)
+        if size > 1:
+            scores[best, np.arange(len(best))] = -np.inf
+            np.add.at(neighbors, (best, scores.argmax(axis=0)), 1)
+    return NeighborCounts(Exact.from_counts(rows), Exact.from_counts(neighbors))
+
+
+@dataclass(frozen=True)
+class HistogramsQuestion(MappedQuestion):
+    """Histograms of some components' rows; `members` lists the components of each, filled up with NOBODY."""
+
+    components: Components
+    members: Ints
+
+    def labelled_rows(self, site: Site) -> Iterator[tuple[Floats, Bools]]:
+        """The numbers (q, n) of rows, and for each histogram whether they are in it (h, n)."""
+        known = np.zeros((len(self.members), len(self.components.offsets) + 1), np.bool_)
+        known[np.arange(len(self.members))[:, None], self.members] = True
+        known[:, NOBODY] = False
+        for y, flags in _mapped_rows(site, self):
+            yield y, known[:, self.components.scores(y, flags).argmax(axis=0)]
+
+
+@dataclass(frozen=True)
+class LinesQuestion(HistogramsQuestion):
+    """Histograms along directions (h, q), each from `low` to `high`.
+
+    With `factors` (h, q, q), only rows with |factor (y - center)|^2 <= radius count, and y - center is projected.
+    """
+
+    directions: Floats
+    low: Floats
+    high: Floats
+    centers: Floats
+    factors: Floats
+    radii: Floats
+
+
+@dataclass(frozen=True)
+class ShellsQuestion(HistogramsQuestion):
+    """Histograms of the distances |factor (y - center)|, from 0 to `high`."""
+
+    centers: Floats
+    factors: Floats
+    high: float
+
+
+@dataclass(frozen=True)
+class HistogramCounts(Release):
+    counts: Exact = additive("for some components, how many of their rows lie in each section of a line", cells=True)
+
+
+@handler(releases=HistogramCounts)
+def line_histograms(site: Site, ask: LinesQuestion) -> HistogramCounts:
+    """Histograms along lines, or along tubes around them."""
+    counts = np.zeros((len(ask.members), BINS), np.int64)
+    tubes = len(ask.factors) > 0
+    for y, inside in ask.labelled_rows(site):
+        for k, (own, direction) in enumerate(zip(inside, ask.directions, strict=True)):
+            rows = y[:, own]
+            if tubes:
+                rows = rows - ask.centers[k, :, None]
+                rows = rows[:, _squared_lengths(ask.factors[k], rows) <= ask.radii[k]]
+            along = project(rows, direction[:, None])[0]
+            counts[k] += _histogram((along - ask.low[k]) / (ask.high[k] - ask.low[k]), BINS)
+    return HistogramCounts(Exact.from_counts(counts))
+
+
+@handler(releases=HistogramCounts)
+def shell_histograms(site: Site, ask: ShellsQuestion) -> HistogramCounts:
+    """Histograms of distances from centres."""
+    counts = np.zeros((len(ask.members), SHELL_BINS), np.int64)
+    for y, inside in ask.labelled_rows(site):
+        for k, own in enumerate(inside):
+            away = y[:, own] - ask.centers[k, :, None]
+            counts[k] += _histogram(np.sqrt(_squared_lengths(ask.factors[k], away)) / ask.high, SHELL_BINS)
+    return HistogramCounts(Exact.from_counts(counts))
+
+
+def _squared_lengths(factor: Floats, rows: Floats) -> Floats:
+    """|factor y|^2 of rows (q, n)."""
+    out = np.zeros(rows.shape[1])
+    for weights in factor:
+        along = project(rows, weights[:, None])[0]
+        out += along * along
+    return out
+
+
+def _histogram(shares: Floats, bins: int) -> Array:
+    """How many of these shares of the way from 0 to 1 lie in each of some sections."""
+    at = np.floor(shares * bins)
+    return np.bincount(at[(at >= 0) & (at < bins)].astype(np.int64), minlength=bins)
+
+
+def padded_members(groups: Sequence[Sequence[int]]) -> Ints:
+    """Lists of components as one matrix."""
+    width = max((len(group) for group in groups), default=0)
+    out = np.full((len(groups), max(width, 1)), NOBODY, np.int64)
+    for row, group in zip(out, groups, strict=True):
+        row[: len(group)] = group
+    return out
