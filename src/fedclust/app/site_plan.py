@@ -69,7 +69,7 @@ ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other s
 K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
     choice_questions.power_sums.name,
     choice_questions.product_sums.name,
-    choice_questions.cell_counts.name,
+    choice_questions.cell_histograms.name,
     choice_questions.cell_moments.name,
     choice_questions.component_moments.name,
     choice_questions.neighbor_counts.name,

@@ -232,8 +232,14 @@ class CellsQuestion(MappedQuestion):
 
 
 @dataclass(frozen=True)
-class CellCounts(Release):
-    rows: Exact = additive("the number of rows in each cell", cells=True)
+class CellLinesQuestion(CellsQuestion):
+    """Histograms of the asked cells' rows, each along a direction; a row is in section i if it exceeds i of the edges.
+
+    A cut at an edge divides the rows just as the sections do.
+    """
+
+    lines: Floats
+    edges: Floats
 
 
 @dataclass(frozen=True)
@@ -242,16 +248,6 @@ class GroupMoments(Release):
     sums: Exact = additive("for each of them, the sum of its rows along a few axes")
     products: Exact = additive("for each of them, the sum of the products of its rows' coordinates along these axes")
     flags: Exact = additive("for each of them, how many of its rows have the upper value of a two-valued column")
-
-
-@handler(releases=CellCounts)
-def cell_counts(site: Site, ask: CellsQuestion) -> CellCounts:
-    """How many rows are in each cell."""
-    counts = np.zeros(len(ask.asked), np.int64)
-    for y, flags in _mapped_rows(site, ask):
-        cell = ask.cells_of_rows(ask.coordinates(y, flags))
-        counts += np.bincount(cell, minlength=len(ask.places) + 1)[ask.asked]
-    return CellCounts(Exact.from_counts(counts))
 
 
 @handler(releases=GroupMoments)
@@ -446,7 +442,23 @@ class ShellsQuestion(HistogramsQuestion):
 
 @dataclass(frozen=True)
 class HistogramCounts(Release):
-    counts: Exact = additive("for some components, how many of their rows lie in each section of a line", cells=True)
+    counts: Exact = additive(
+        "for a cell or some components, how many of their rows lie in each section of a line", cells=True
+    )
+
+
+@handler(releases=HistogramCounts)
+def cell_histograms(site: Site, ask: CellLinesQuestion) -> HistogramCounts:
+    """How the rows of each cell lie along a line through it."""
+    bins = ask.edges.shape[1] + 1
+    counts = np.zeros((len(ask.asked), bins), np.int64)
+    for y, flags in _mapped_rows(site, ask):
+        t = ask.coordinates(y, flags)
+        cell = ask.cells_of_rows(t)
+        for k, own in enumerate(ask.asked):
+            along = project(t[:, cell == own], ask.lines[k, :, None])[0]
+            counts[k] += np.bincount(np.searchsorted(ask.edges[k], along), minlength=bins)
+    return HistogramCounts(Exact.from_counts(counts))
 
 
 @handler(releases=HistogramCounts)
