@@ -22,7 +22,7 @@ import numpy as np
 from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.types import Bools, Floats, Ints
 from fedclust.kernels import elementary
-from fedclust.questions.choice_of_k.choice_questions import Components
+from fedclust.questions.choice_of_k.component_questions import Components
 from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determinants
 
 Shape = Literal["round", "axes", "full"]
