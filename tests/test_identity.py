@@ -178,6 +178,8 @@ def test_a_thousand_partitions_at_the_defaults(seed):
     check_defaults(seed)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
 def test_a_thousand_partitions_with_sums_above_a_floor(seed):
     check_floored(seed)
 

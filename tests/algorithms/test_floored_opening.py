@@ -5,6 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 import fedclust as fc
 from fedclust.algorithms.cmeans import floored_opening as floored
@@ -388,3 +389,17 @@ def test_an_update_with_new_rows_needs_exact_sums():
     model = fit(rows(*range(20)), init="box")
     with pytest.raises((StudyError, ValueError), match="opening"):
         model.partial_fit(rows(*range(20)))
+
+
+def test_clusters_that_stay_closed_have_the_sizes_of_the_cells_they_come_from():
+    """Eleven columns, five far groups: the cells of the start nearly equal the clusters, which then may not open."""
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(5, 11)) * 3
+    X = places[rng.integers(5, size=700)] + rng.normal(size=(700, 11))
+    exact = fc.KMeans(5).fit(X)
+    model = fc.KMeans(5, opening="floored", floor=10).fit(X)
+    counts = np.bincount(model.labels_, minlength=5)
+    assert (model.cluster_sizes_ > 0).all()
+    assert np.abs(model.cluster_sizes_ - counts).max() <= 0.1 * counts.max()
+    assert exact.inertia_ * (1 - 1e-12) <= model.inertia_ <= 1.05 * exact.inertia_
+    assert adjusted_rand_score(exact.labels_, model.labels_) > 0.95

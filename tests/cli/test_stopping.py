@@ -67,7 +67,7 @@ def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
         assert "then start again with: fedclust run STUDY --out DIR)" in err
         assert "fedclust resume" not in err
     text = (user.folder / "study.toml").read_text()
-    user.write("study.toml", text.replace("k = 3", 'k = 3\ninit = "box"') + '[privacy]\naggregation = "secure"\n')
+    user.write("study.toml", text.replace('init = "careful"', 'init = "box"') + '[privacy]\naggregation = "secure"\n')
     assert user("run", "study.toml", "--out", "runs/again", "--quiet") == (0, "", "")
 
 

@@ -151,13 +151,7 @@ class CentersEstimator(CentersModel):
         self, fed: Federation, view: View, rng: np.random.Generator
     ) -> Protocol[tuple[Floats, list[str]]]:
         """Return centres that are the same for every spread of the rows, in original units, and notes on them."""
-        ask = StartRequest(
-            self.n_clusters,
-            self._candidate_count,
-            self.seed_,
-            floor=fed.cell_floor,
-            everyone=self.quorum == ALL_PARTIES,
-        )
+        ask = self._start_request(fed, view)
         find = plus_plus_centers if self.init == "k-means++" else random_centers
         found = yield from find(view, ask, rng)
         note = (
@@ -165,6 +159,11 @@ class CentersEstimator(CentersModel):
             f"{found.drawn} centres were drawn at random."
         )
         return view.to_original_units(found.centers), [note] if found.drawn else []
+
+    def _start_request(self, fed: Federation, view: View) -> StartRequest:  # noqa: ARG002 a subclass decides by the view
+        """Return what is asked of the cells that initial centres come from."""
+        everyone = self.quorum == ALL_PARTIES
+        return StartRequest(self.n_clusters, self._candidate_count, self.seed_, floor=fed.cell_floor, everyone=everyone)
 
     def _box_centers(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Floats]:
         """Return the best of some draws within the bounds, in the view."""

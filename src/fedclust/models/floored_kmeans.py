@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 
 from fedclust.algorithms.cmeans import floored_fit
 from fedclust.algorithms.cmeans.fit_result import FitResult
+from fedclust.algorithms.cmeans.floored_opening import Roles
+from fedclust.algorithms.cmeans.floored_start import FlooredCells
+from fedclust.algorithms.shared.spread_free_centers import StartRequest
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
@@ -69,6 +73,13 @@ class FlooredEstimator(StreamingEstimator):
             rng=np.random.default_rng((self.seed_, 2)),
             record=fed.opening_record,
         )
+
+    def _start_request(self, fed: Federation, view: View) -> StartRequest:
+        ask = super()._start_request(fed, view)
+        if not self.opens_floored:
+            return ask
+        cells = FlooredCells(view, self.floor, Roles.assign(fed.parties), fed.opening_record)
+        return replace(ask, floor=self.floor, opening=cells)
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)

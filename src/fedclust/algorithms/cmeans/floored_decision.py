@@ -17,11 +17,20 @@ from fedclust.algorithms.cmeans.floored_opening import (
     share_counts,
 )
 from fedclust.algorithms.cmeans.opened_cells import OpenedPartition, Partition, record_opening
+from fedclust.algorithms.shared.cell_tree import MAX_DECISIONS
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Protocol, SealedMessages, collect_messages, each, forward_messages
 from fedclust.core.errors import RunFailed
-from fedclust.core.types import Bools, PartyId
+from fedclust.core.types import Bools, Floats, PartyId
 from fedclust.privacy import floor_test
+
+
+@dataclass(frozen=True)
+class StartFacts:
+    """What opened cells show of the initial centres: their objective, and the rows of the cells nearest to each."""
+
+    objective: float
+    sizes: Floats
 
 
 @dataclass
@@ -29,6 +38,7 @@ class OpeningRecord:
     """What the coordinator of one run knows about opened cells, for all fits of the run."""
 
     earlier: tuple[OpenedPartition, ...] = ()
+    start: StartFacts | None = None  # of the initial centres that the next fit begins with
     has_secret: bool = False
 
     def add(self, partition: Partition, opened: Bools) -> None:
@@ -68,7 +78,7 @@ def count_questions(max_iter: int, fits: int, sites: int) -> dict[str, int]:
     """The maximum number of times a run asks each question in which the sites decide, as counted by a plan."""
     if sites < MIN_TESTED_SITES:
         return {} if sites == 1 else {make_secret.name: 1, receive_secret.name: 1}
-    asked = max_iter * fits
+    asked = (max_iter + MAX_DECISIONS) * fits
     return {
         make_secret.name: 1,
         receive_secret.name: 1,

@@ -81,7 +81,7 @@ class ClosedClusters:
     def observe(self, allowed: Bools) -> None:
         self.counts.append(int((~allowed).sum()))
 
-    def sentences(self, floor: int, ever: Bools) -> list[str]:
+    def sentences(self, floor: int, ever: Bools, *, has_start: bool) -> list[str]:
         """Return what a reader of the result must know."""
         rounds = sum(count > 0 for count in self.counts)
         if not rounds:
@@ -94,11 +94,18 @@ class ClosedClusters:
         found = [closed]
         if not ever.all():
             never = int((~ever).sum())
-            found.append(
-                f"Clusters whose sums were never opened: {never}. They kept their initial centres, and their rows are "
-                "not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use "
-                "other initial centres."
-            )
+            kept = f"Clusters whose sums were never opened: {never}. They kept their initial centres. "
+            if has_start:
+                kept += (
+                    "Their sizes are those of the groups of rows that the initial centres come from, and the inertia "
+                    "is that of all initial centres."
+                )
+            else:
+                kept += (
+                    "Their rows are not counted, so the inertia is not known and is given as infinite. Ask for fewer "
+                    "clusters, or use other initial centres."
+                )
+            found.append(kept)
         return found
 
 
@@ -119,6 +126,7 @@ def fit(
     the cells that were opened before in this run; the cells of this fit are added to it.
     """
     centers, history, notes, closed = start, list[Round](), FitNotes(), ClosedClusters()
+    facts, record.start = record.start, None
     places, known, roles = CenterReseeder(rng, notes), OpenedSums.start(start), Roles.assign(parties)
     record.add(whole_table(view), np.ones(1, bool))  # scaling and other questions open the sum of all rows
     yield from agree_on_secret(roles, record)
@@ -146,9 +154,13 @@ def fit(
         if tol is not None and shift < tol and not reseeded:
             break
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
-    notes.others += closed.sentences(floor, known.ever)
-    within = math.fsum(known.around_mean.tolist()) if known.ever.all() else math.inf  # a cluster's part is not known
-    return FlooredFitResult(centers, start, within, known.mass, tuple(history), tuple(notes.sentences()), known.whole)
+    notes.others += closed.sentences(floor, known.ever, has_start=facts is not None)
+    within, sizes = math.fsum(known.around_mean.tolist()), known.mass
+    if not known.ever.all():  # then a cluster's part is not known
+        within, sizes = (
+            (math.inf, sizes) if facts is None else (facts.objective, np.where(known.ever, sizes, facts.sizes))
+        )
+    return FlooredFitResult(centers, start, within, sizes, tuple(history), tuple(notes.sentences()), known.whole)
 
 
 def _round_result(known: OpenedSums, allowed: Bools, objective: float) -> RoundResult:

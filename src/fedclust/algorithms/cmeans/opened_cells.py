@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.algorithms.shared import cell_sums
 from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.kernels import distances
+from fedclust.kernels.row_sample import WHOLE_TABLE, in_sample
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_CELLS = 1 << 16  # of all these partitions
@@ -37,7 +39,25 @@ def _label_all_alike(arrays: Mapping[str, Array], block: Array) -> Ints:  # noqa
     return np.zeros(block.shape[1], np.int64)
 
 
-LABELERS: dict[str, Labeler] = {"nearest": _label_by_nearest_center, "whole": _label_all_alike}
+def _label_by_tree(arrays: Mapping[str, Array], block: Array) -> Ints:
+    """The number of each row's cell in a tree of cells; rows outside the public sample are in a cell of their own."""
+    rows = np.asarray(block, np.float64)
+    labels = np.full(rows.shape[1], int(arrays["children"].max(initial=0)) + 1)
+    share = int(arrays["share"][0])
+    inside = np.arange(rows.shape[1])
+    if share < WHOLE_TABLE:
+        inside = np.flatnonzero(in_sample(rows, int(arrays["seed"][0]), share))
+    z = cell_sums.project(rows[:, inside] - arrays["mean"][:, None], arrays["axes"])
+    for cell, own in cell_sums.rows_of_cells(z, arrays).items():
+        labels[inside[own]] = cell
+    return labels.astype(np.int64)
+
+
+LABELERS: dict[str, Labeler] = {
+    "nearest": _label_by_nearest_center,
+    "whole": _label_all_alike,
+    "tree": _label_by_tree,
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +87,13 @@ class Partition:
 def nearest_partition(view: View, centers: Floats) -> Partition:
     """Return the partition in which each row belongs to its nearest centre."""
     return Partition("nearest", view, {"centers": centers}, len(centers))
+
+
+def tree_partition(ask: cell_sums.PartsQuestion) -> Partition:
+    """Return the partition into the leaves of a tree, and the rows that are not in the public sample."""
+    arrays = {name: np.asarray(getattr(ask, name)) for name in (*cell_sums.TREE_ARRAYS, "axes", "mean")}
+    arrays |= {"seed": np.array([ask.seed]), "share": np.array([ask.share])}
+    return Partition("tree", ask.view, arrays, int(ask.children.max(initial=0)) + 2)
 
 
 def whole_table(view: View) -> Partition:

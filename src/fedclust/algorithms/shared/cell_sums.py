@@ -7,7 +7,7 @@ fixed order, and every term becomes an integer before it is added, so the sums d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from fedclust.core.release import ROW_BITS, Release, additive, additive_counts, 
 from fedclust.core.ring import Exact
 from fedclust.core.row_weights import tally_unit_weights
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Bools, Floats, Ints, Limbs, Units
+from fedclust.core.types import Array, Bools, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, hard_sweep
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
@@ -31,6 +31,7 @@ from fedclust.kernels.units import DISTANCE_BITS, TERM_BITS, bounds_above, squar
 
 HALVES, QUARTERS, SLICES = 0, 1, 2  # how a cell is cut: by one plane, by two that cross, or by three that do not
 MAX_PARTS = 4
+TREE_ARRAYS = ("cells", "kinds", "places", "directions", "widths", "children")  # of a question: how rows are routed
 
 
 @dataclass(frozen=True)
@@ -206,24 +207,25 @@ def _rows_by_part(site: Site, ask: PartsQuestion) -> Iterator[tuple[int, Floats]
     """For each cell that is asked for: its place in the answer, and its rows' coordinates z."""
     for y in _deviations(site, ask, ask.reach):
         z = project(y, ask.axes)
-        rows_of = {0: np.arange(z.shape[1])}
-        for number, cell in enumerate(ask.cells.tolist()):
-            own = rows_of.pop(cell, None)
-            if own is None:
-                raise DataError("a cell is cut before it exists; all sites must run the same version of fedclust")
-            part = part_of_rows(
-                z[:, own],
-                int(ask.kinds[number]),
-                ask.places[number],
-                ask.directions[number],
-                float(ask.widths[number]),
-            )
-            for which, child in enumerate(ask.children[number].tolist()):
-                if child > 0:
-                    rows_of[child] = own[part == which]
+        rows_of = rows_of_cells(z, {name: getattr(ask, name) for name in TREE_ARRAYS})
         for at, cell in enumerate(ask.asked.tolist()):
             if cell in rows_of:
                 yield at, np.ascontiguousarray(z[:, rows_of[cell]])
+
+
+def rows_of_cells(z: Floats, tree: Mapping[str, Array]) -> dict[int, Ints]:
+    """Which rows (columns of z) each leaf of a tree has, by its number; `tree` has the fields of `TREE_ARRAYS`."""
+    cells, kinds, places, directions, widths, children = (tree[name] for name in TREE_ARRAYS)
+    rows_of = {0: np.arange(z.shape[1])}
+    for number, cell in enumerate(cells.tolist()):
+        own = rows_of.pop(cell, None)
+        if own is None:
+            raise DataError("a cell is cut before it exists; all sites must run the same version of fedclust")
+        part = part_of_rows(z[:, own], int(kinds[number]), places[number], directions[number], float(widths[number]))
+        for which, child in enumerate(children[number].tolist()):
+            if child > 0:
+                rows_of[child] = own[part == which]
+    return rows_of
 
 
 def part_of_rows(z: Floats, kind: int, place: Floats, directions: Floats, width: float) -> Ints:

@@ -6,7 +6,8 @@ parts. Then the cells' means become centres, and twice each row goes to its near
 of its rows, in all columns. Every sum is exact and no draw depends on a site: the cells are the same for every spread
 of the rows over the sites.
 
-With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all parts are asked for first.
+With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all parts are asked for first. In a run that
+opens sums above a floor, the sites decide about each part instead, and nobody sees its number of rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
+from typing import Protocol as Structural
 
 import numpy as np
 
@@ -50,7 +52,7 @@ from fedclust.algorithms.shared.fixed_order import (
 from fedclust.core.effects import Protocol, total
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
-from fedclust.core.types import Floats, Units
+from fedclust.core.types import Bools, Floats, Units
 from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.kernels.units import farthest_in_columns
 from fedclust.questions.standardisation import ColumnStatistics
@@ -63,6 +65,10 @@ REFINEMENTS = 2
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
 MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
 MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + REFINEMENTS * (MAX_REMOVALS + 2)
+CUT_ATTEMPTS = 2  # as planned, and in halves
+DECISION_ASKS = 3
+MAX_DECISIONS = CUT_ATTEMPTS * MAX_FLOORED_LEVELS
+MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
 
 def max_cells(clusters: int) -> int:
@@ -107,6 +113,14 @@ class CellMeans:
         return np.asarray(self.frame.mean + matrix_product(drawn, self.axes.T), np.float64)
 
 
+class CellOpening(Structural):
+    """Decides which cells may be opened, in a run that opens sums above a floor."""
+
+    def may_open_parts(self, ask: PartsQuestion) -> Protocol[Bools]: ...
+    def record_parts(self, ask: PartsQuestion) -> None: ...
+    def record_start(self, objective: float, sizes: Floats) -> None: ...
+
+
 @dataclass(frozen=True)
 class _Start:
     """The cell of all rows and the axes (columns, axes) of the tree."""
@@ -116,11 +130,19 @@ class _Start:
 
 
 def find_cells(
-    view: View, found: ColumnStatistics, clusters: int, *, seed: int, floor: int, everyone: bool
+    view: View,
+    found: ColumnStatistics,
+    clusters: int,
+    *,
+    seed: int,
+    floor: int,
+    everyone: bool,
+    opening: CellOpening | None = None,
 ) -> Protocol[CellMeans | None]:
     """The cells of all rows, enough for so many clusters; None if no two rows differ.
 
-    `everyone` says that no site is absent in any step; only then do the statistics bound single rows.
+    `everyone` says that no site is absent in any step; only then do the statistics bound single rows. With `opening`,
+    the sites decide which cells are opened.
     """
     rows = float(found.counts.max())
     frame = Frame(view, seed, sample_share(rows), found.mean, _reach(view, found, everyone=everyone))
@@ -130,10 +152,12 @@ def find_cells(
         start = yield from _find_root(frame, clusters)
     if not start.axes.shape[1] or start.root.rows < 1:
         return None
-    leaves = yield from _grow(frame, start, clusters, floor)
+    leaves = yield from _grow(frame, start, clusters, floor, opening)
     means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
     weights = np.array([cell.rows for cell in leaves])
-    for _ in range(REFINEMENTS):
+    for _ in range(
+        REFINEMENTS if opening is None else 0
+    ):  # refined cells nearly equal clusters, which then stay closed
         means, weights = yield from _refine(frame, means, weights, floor)
     widest = sorted(leaves, key=lambda cell: cell.rank)
     places = np.array([cell.mean for cell in widest])
@@ -186,16 +210,18 @@ def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, F
     return rows, sums, answer.products.to_floats().T / max(rows, 1.0) - mean[:, None] * own
 
 
-def _grow(frame: Frame, start: _Start, clusters: int, floor: int) -> Protocol[list[Cell]]:
+def _grow(frame: Frame, start: _Start, clusters: int, floor: int, opening: CellOpening | None) -> Protocol[list[Cell]]:
     """Cut cells until there are enough of them; the leaves, in the order of their paths."""
     most = max_cells(clusters)
     measure_cells([start.root])
     leaves, cuts = [start.root], Cuts()
-    for _ in range(MAX_LEVELS if floor == 1 else MAX_FLOORED_LEVELS):
+    for _ in range(MAX_LEVELS if floor == 1 and opening is None else MAX_FLOORED_LEVELS):
         plan, is_last = plan_cuts(leaves, most, floor)
         if not plan:
             break
-        parts, made = yield from _cut_cells(frame, start.axes, cuts, plan, floor, with_products=not is_last)
+        parts, made = yield from _cut_cells(
+            frame, start.axes, cuts, plan, floor=floor, opening=opening, with_products=not is_last
+        )
         born = []
         for cell, _ in plan:
             if cell.path not in made:
@@ -215,8 +241,9 @@ def _cut_cells(
     axes: Floats,
     cuts: Cuts,
     plan: Sequence[tuple[Cell, Cut]],
-    floor: int,
     *,
+    floor: int,
+    opening: CellOpening | None,
     with_products: bool,
 ) -> Protocol[tuple[dict[tuple[int, ...], list[PartSums]], Cuts]]:
     """The sums of the parts of each cell that can be cut, and how it was cut.
@@ -225,13 +252,17 @@ def _cut_cells(
     root every part is asked for.
     """
     wanted = {cell.path: cut for cell, cut in plan}
-    if floor > 1:
+    if opening is not None:
+        wanted = yield from _cuts_that_may_open(frame, axes, cuts, wanted, opening)
+    elif floor > 1:
         wanted = yield from _cuts_above_floor(frame, axes, cuts, plan, floor)
-        if not wanted:
-            return {}, {}
+    if not wanted:
+        return {}, {}
     answer = yield from _ask_parts(
         _parts_question(frame, axes, cuts, wanted, every_part=not cuts), with_products=with_products
     )
+    if opening is not None:
+        opening.record_parts(_parts_question(frame, axes, cuts, wanted, every_part=True))
     found: dict[tuple[int, ...], list[PartSums]] = {}
     made: Cuts = {}
     for cell, _ in plan:
@@ -279,6 +310,26 @@ def _cuts_above_floor(
         if min(own) >= floor:
             out[cell.path] = cut
     return out
+
+
+def _cuts_that_may_open(frame: Frame, axes: Floats, cuts: Cuts, wanted: Cuts, opening: CellOpening) -> Protocol[Cuts]:
+    """The cuts, or halves in their place, whose every part may be opened; the others are left out."""
+    kept: Cuts = {}
+    left = wanted
+    for _ in range(CUT_ATTEMPTS):
+        tried = {**kept, **left}
+        ask = _parts_question(frame, axes, cuts, tried, every_part=True)
+        may_open = (yield from opening.may_open_parts(ask)).tolist()
+        kept, left = {}, {}
+        for path, cut in tried.items():
+            own, may_open = may_open[: cut.part_count], may_open[cut.part_count :]
+            if all(own):
+                kept[path] = cut
+            elif cut.part_count > 2:
+                left[path] = cut.as_halves()
+        if not left:
+            break
+    return {path: kept[path] for path in wanted if path in kept}
 
 
 def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_part: bool) -> PartsQuestion:

@@ -16,19 +16,31 @@ import numpy as np
 
 from fedclust.algorithms.shared.candidate_choice import choose_candidates
 from fedclust.algorithms.shared.cell_sums import RaceQuestion, objectives
-from fedclust.algorithms.shared.cell_tree import MAX_AXES, MAX_TREE_ASKS, OVERSAMPLING, CellMeans, find_cells, max_cells
+from fedclust.algorithms.shared.cell_tree import (
+    MAX_AXES,
+    MAX_DECIDED_TREE_ASKS,
+    MAX_TREE_ASKS,
+    OVERSAMPLING,
+    CellMeans,
+    CellOpening,
+    find_cells,
+    max_cells,
+)
 from fedclust.algorithms.shared.reseeding import draw_index
 from fedclust.core.effects import Protocol, total
 from fedclust.core.round_padding import pad_rounds
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
-from fedclust.kernels.row_sample import sample_share
+from fedclust.kernels import distances
+from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.privacy.padding import Padding
 from fedclust.questions import standardisation
 
 AUTO_CANDIDATES = 20  # compared over all rows if n_init is "auto"
+MAX_DECIDED_START_ASKS = MAX_DECIDED_TREE_ASKS + 5
 MAX_START_ASKS = MAX_TREE_ASKS + 5  # with the columns' statistics, and the comparison of candidates
-STUDY_CELL_FLOOR = 20  # rows behind every cell of a study
+MIN_FLOORED_CELLS = 4  # with fewer cells of the floor's size for each centre, cells nearly equal clusters
+STUDY_CELL_FLOOR = 10  # rows behind every cell of a study
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,12 @@ class StartRequest:
     seed: int
     floor: int
     everyone: bool  # whether a site that is absent ends the run
+    opening: CellOpening | None = None  # who decides which cells are opened; None: all that have rows enough
+
+    @property
+    def max_asks(self) -> int:
+        """How many questions finding the centres takes at most."""
+        return MAX_START_ASKS if self.opening is None else MAX_DECIDED_START_ASKS
 
 
 def start_padding(columns: int, clusters: int, candidates: int) -> Padding:
@@ -70,7 +88,7 @@ def plus_plus_centers(view: View, ask: StartRequest, rng: np.random.Generator) -
     def candidates(cells: CellMeans) -> list[Floats]:
         return choose_candidates(cells.means, cells.rows, ask.count, rng, ask.candidates)
 
-    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), MAX_START_ASKS))
+    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), ask.max_asks))
 
 
 def random_centers(view: View, ask: StartRequest, rng: np.random.Generator) -> Protocol[StartCenters]:
@@ -79,14 +97,15 @@ def random_centers(view: View, ask: StartRequest, rng: np.random.Generator) -> P
     def candidates(cells: CellMeans) -> list[Floats]:
         return [cells.means[_draw_by_weight(cells.rows, ask.count, rng)] for _ in range(ask.candidates)]
 
-    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), MAX_START_ASKS))
+    return (yield from pad_rounds(_centers_from_cells(view, ask, rng, candidates), ask.max_asks))
 
 
 def best_of_draws(view: View, draws: Sequence[Floats], seed: int) -> Protocol[Floats]:
     """The one of several sets of centres with the least objective over all rows."""
     found = yield from standardisation.column_statistics(view)
     share = sample_share(float(found.counts.max()))
-    return (yield from _race(RaceQuestion(view, seed, share, found.mean, np.stack(draws))))
+    best, _ = yield from _race(RaceQuestion(view, seed, share, found.mean, np.stack(draws)))
+    return best
 
 
 def _centers_from_cells(
@@ -100,21 +119,39 @@ def _centers_from_cells(
     same = np.repeat(found.mean[None], ask.count, axis=0)
     if ask.count == 1 or not (found.sd > 0).any():
         return StartCenters(same)
-    cells = yield from find_cells(view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone)
+    if ask.opening is not None and found.counts.max() < MIN_FLOORED_CELLS * ask.count * ask.floor:
+        return StartCenters((yield from best_of_draws(view, _draws_around_mean(found, ask, rng), ask.seed)))
+    cells = yield from find_cells(
+        view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone, opening=ask.opening
+    )
     if cells is None:
         return StartCenters(same)
     if (missing := ask.count - len(cells.means)) >= 0:
         return StartCenters(np.concatenate([cells.means, cells.draw_points(missing, rng)]), missing)
-    made = candidates(cells)
-    return StartCenters((yield from _race(RaceQuestion(*cells.frame.sample, np.stack(made)))))
+    made = np.stack(candidates(cells))
+    best, objective = yield from _race(RaceQuestion(*cells.frame.sample, made))
+    if ask.opening is not None and objective is not None:
+        nearest, _ = distances.nearest_centers(np.ascontiguousarray(cells.means.T), best)
+        sizes = np.bincount(nearest, weights=cells.rows, minlength=ask.count).astype(np.float64)
+        ask.opening.record_start(objective, sizes)
+    return StartCenters(best)
 
 
-def _race(ask: RaceQuestion) -> Protocol[Floats]:
-    """The first of the candidates with the least objective."""
+def _draws_around_mean(
+    found: standardisation.ColumnStatistics, ask: StartRequest, rng: np.random.Generator
+) -> list[Floats]:
+    """Candidates drawn uniformly within two standard deviations of the mean of each column."""
+    shape = (ask.count, len(found.mean))
+    return [found.mean + 2 * found.sd * rng.uniform(-1, 1, shape) for _ in range(ask.candidates)]
+
+
+def _race(ask: RaceQuestion) -> Protocol[tuple[Floats, float | None]]:
+    """The first of the candidates with the least objective, and this objective if it was asked for over all rows."""
     if len(ask.candidates) == 1:
-        return np.asarray(ask.candidates[0], np.float64)
+        return np.asarray(ask.candidates[0], np.float64), None
     found = (yield from total(objectives, ask)).objectives.to_floats()
-    return np.asarray(ask.candidates[int(np.argmin(found))], np.float64)
+    best = int(np.argmin(found))
+    return np.asarray(ask.candidates[best], np.float64), float(found[best]) if ask.share >= WHOLE_TABLE else None
 
 
 def _draw_by_weight(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
