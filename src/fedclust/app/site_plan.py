@@ -19,8 +19,9 @@ import numpy as np
 from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
 from fedclust.app.analysis import describe
 from fedclust.app.choose_k import DEFAULT_KS, select_k
+from fedclust.app.search_allowances import search_allowances
 from fedclust.app.start_allowances import start_allowances
-from fedclust.app.study.study_parts import KSearch, Study, StudySite
+from fedclust.app.study.study_parts import Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
@@ -35,9 +36,7 @@ from fedclust.federation.federation import Federation
 from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
 from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.privacy.keys import Identity
-from fedclust.questions import alignment, cluster_indices
-from fedclust.questions.choice_of_k import choice_questions, prediction_strength
-from fedclust.questions.choice_of_k.choice import max_asks
+from fedclust.questions import alignment
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 from fedclust.questions.composition import composition
@@ -66,23 +65,6 @@ ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other s
     alignment.accept_count.name: 1,
     alignment.keep_common_rows.name: 1,
 }
-K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
-    choice_questions.power_sums.name,
-    choice_questions.product_sums.name,
-    choice_questions.cell_counts.name,
-    choice_questions.cell_moments.name,
-    choice_questions.component_moments.name,
-    choice_questions.neighbor_counts.name,
-    choice_questions.line_histograms.name,
-    choice_questions.shell_histograms.name,
-)
-INDEX_QUESTIONS = (  # of a choice by an index
-    prediction_strength.tables.name,
-    cluster_indices.index_sums.name,
-    cluster_indices.label_sums.name,
-    cluster_indices.label_scatter.name,
-)
-INDEX_ASKS_PER_K, INDEX_ASKS = 64, 160  # questions for each K up to the largest, and in all; most need far fewer
 DROPOUT_QUESTIONS = (
     "roster.offer",
     "dropout_recovery.share",
@@ -348,20 +330,13 @@ def _add_uncertain_questions(study: Study, found: list[PlannedQuestion]) -> Iter
     """Add the questions of a start and of a search for K: on all sites' rows, they may be asked more often."""
     allowed = start_allowances(study)
     if study.cluster.choice is not None and study.split == "rows":
-        allowed |= _search_allowances(study.cluster.choice, study.cluster.max_clusters)
+        allowed |= search_allowances(study.cluster.choice, study.cluster.max_clusters)
     for question in found:
         yield replace(question, min_allowed=allowed.get(question.name, 0))
     for name, most in allowed.items():
         if any(question.name == name for question in found):
             continue
         yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
-
-
-def _search_allowances(choice: KSearch, max_clusters: int) -> dict[str, int]:
-    """How often a search for K may ask each of its questions."""
-    if choice.is_by_index:
-        return dict.fromkeys(INDEX_QUESTIONS, INDEX_ASKS + INDEX_ASKS_PER_K * max_clusters)
-    return dict.fromkeys(K_SEARCH_QUESTIONS, max_asks(floor=2))
 
 
 def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[PlannedQuestion]:

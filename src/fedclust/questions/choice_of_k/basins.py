@@ -16,9 +16,9 @@ from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Bools, Floats, Ints
 from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.choice_questions import (
+from fedclust.questions.choice_of_k.choice_questions import HistogramCounts
+from fedclust.questions.choice_of_k.component_questions import (
     Components,
-    HistogramCounts,
     LinesQuestion,
     line_histograms,
     padded_members,

@@ -1,8 +1,10 @@
 """A tree of cells of all rows, cut in halves from level to level, and the joining of cells into pieces.
 
 The cells with the largest scatter along their first axes are cut through their means. Only the upper half's sums are
-asked for; those of the other half are the difference. With a floor, the numbers of rows of all halves are asked for
-first, and a cell with a half of fewer rows stays whole.
+asked for; those of the other half are the difference.
+
+With a floor, a histogram of each cell along its first axis is asked for first. The cell is cut at its deepest valley,
+or else near its mean, where both halves have enough rows; if there is no such place, it stays whole.
 """
 
 from __future__ import annotations
@@ -15,15 +17,24 @@ from fedclust.algorithms.shared.fixed_order import principal_axes
 from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Floats, Ints
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments, cell_counts, cell_moments
+from fedclust.questions.choice_of_k.choice_questions import (
+    CellLinesQuestion,
+    CellsQuestion,
+    GroupMoments,
+    cell_histograms,
+    cell_moments,
+)
 from fedclust.questions.choice_of_k.evidence import GroupSums
 from fedclust.questions.choice_of_k.matrices import inner_products, squared_lengths
+from fedclust.questions.choice_of_k.valleys import find_valley
 
 MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
 MIN_CUT_ROWS = 4
 CUT_SHARE = 0.75  # of the cells, each level, once there are WHOLE_LEVELS of them
 WHOLE_LEVELS = 8
 MAX_LEVELS = 14
+LINE_BINS, LINE_REACH = 16, 2.5  # the sections of a cell's histogram, and how many standard deviations they cover
+MIN_LINE_EVIDENCE = 1.0  # for a valley, to cut there rather than at the mean
 MIN_SCATTER = 1e-9  # of the largest
 MAX_PIECES, MIN_PIECES, ROWS_PER_PIECE = 48, 24, 4
 
@@ -58,12 +69,11 @@ class _Tree:
             order = order[: max(1, int(len(order) * CUT_SHARE + 0.5))]
         return np.asarray(order, np.int64)
 
-    def question(self, cells: Ints) -> CellsQuestion:
-        """The question for the upper halves that new cuts of cells make."""
+    def question(self, cells: Ints, places: Floats) -> CellsQuestion:
+        """The question for the upper halves that cuts of cells make at these places along their axes."""
         made = len(self.levels)
         geometry = self.frame.geometry
         level = int(self.levels.max(initial=-1)) + 1
-        means = self.sums.means[cells]
         return CellsQuestion(
             *self.frame.fields,
             weights=geometry.weights,
@@ -71,8 +81,29 @@ class _Tree:
             levels=np.append(self.levels, np.full(len(cells), level)),
             cut_cells=np.append(self.cut_cells, cells),
             directions=np.concatenate([self.directions, self.axes[cells]]),
-            places=np.append(self.places, inner_products(means, self.axes[cells])),
+            places=np.append(self.places, places),
             asked=np.arange(made + 1, made + 1 + len(cells)),
+        )
+
+    def middles(self, cells: Ints) -> Floats:
+        """The means of cells along their axes."""
+        return inner_products(self.sums.means[cells], self.axes[cells])
+
+    def line_question(self, cells: Ints) -> CellLinesQuestion:
+        """The question for the histograms of cells along their axes."""
+        geometry, middles = self.frame.geometry, self.middles(cells)
+        reach = LINE_REACH * np.sqrt(self.scatter[cells] / self.sums.rows[cells])
+        return CellLinesQuestion(
+            *self.frame.fields,
+            weights=geometry.weights,
+            embedding=geometry.embedding,
+            levels=self.levels,
+            cut_cells=self.cut_cells,
+            directions=self.directions,
+            places=self.places,
+            asked=cells,
+            lines=self.axes[cells],
+            edges=middles[:, None] + reach[:, None] * np.linspace(-1, 1, LINE_BINS + 1)[1:-1],
         )
 
     def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
@@ -105,17 +136,37 @@ def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
         cells = tree.plan_cuts(wanted)
         if len(tree.sums) >= wanted or not len(cells):
             break
-        ask = tree.question(cells)
+        places = tree.middles(cells)
         if frame.floor > 1:
-            upper = (yield from total(cell_counts, ask)).rows.to_floats()
-            able = (upper >= frame.floor) & (tree.sums.rows[cells] - upper >= frame.floor)
+            lines = tree.line_question(cells)
+            counts = (yield from total(cell_histograms, lines)).counts.to_floats().astype(np.int64)
+            found = [_place_above_floor(own, frame.floor) for own in counts.tolist()]
+            able = np.array([bin_number > 0 for bin_number in found])
+            places = lines.edges[np.arange(len(cells)), np.array(found) - 1][able]
             tree.close(cells[~able])
             cells = cells[able]
             if not len(cells):
                 continue
-            ask = tree.question(cells)
+        ask = tree.question(cells, places)
         tree.cut(ask, cells, group_sums((yield from total(cell_moments, ask))))
     return _as_cells(frame, tree.sums)
+
+
+def _place_above_floor(counts: list[int], floor: int) -> int:
+    """After how many sections a cell is cut; 0 if no place leaves enough rows on both sides.
+
+    >>> _place_above_floor([0, 9, 9, 1, 9, 9], 10), _place_above_floor([0, 9, 9, 9, 9, 0], 10)
+    (3, 3)
+    >>> _place_above_floor([2, 3, 9, 4, 0, 0], 10)
+    0
+    """
+    below = np.cumsum(counts)[:-1]
+    able = np.flatnonzero((below >= floor) & (below[-1] + counts[-1] - below >= floor)) + 1
+    if not len(able):
+        return 0
+    evidence, place = find_valley(counts, int(able[0]), int(able[-1]))
+    middle = len(counts) / 2
+    return place if evidence > MIN_LINE_EVIDENCE else int(able[np.argmin(np.abs(able - middle))])
 
 
 def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:

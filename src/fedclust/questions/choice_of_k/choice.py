@@ -27,15 +27,7 @@ from fedclust.questions import standardisation
 from fedclust.questions.choice_of_k.basins import MAX_LINES, find_basins, make_landscape
 from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_LEVELS, MAX_PIECES, grow_cells
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.choice_questions import (
-    SHELL_BINS,
-    ComponentsQuestion,
-    PowersQuestion,
-    ProductsQuestion,
-    neighbor_counts,
-    power_sums,
-    product_sums,
-)
+from fedclust.questions.choice_of_k.choice_questions import PowersQuestion, ProductsQuestion, power_sums, product_sums
 from fedclust.questions.choice_of_k.column_kinds import (
     MAX_AXES,
     MAX_COLUMNS,
@@ -45,6 +37,7 @@ from fedclust.questions.choice_of_k.column_kinds import (
     find_geometry,
     rounding_variances,
 )
+from fedclust.questions.choice_of_k.component_questions import SHELL_BINS, ComponentsQuestion, neighbor_counts
 from fedclust.questions.choice_of_k.components import (
     CHAINS,
     ROUNDS,

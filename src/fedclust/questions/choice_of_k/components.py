@@ -18,7 +18,7 @@ from fedclust.core.types import Floats, Ints
 from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.cell_growth import Cells, group_sums, join_nearest, piece_count
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.choice_questions import Components, ComponentsQuestion, component_moments
+from fedclust.questions.choice_of_k.component_questions import Components, ComponentsQuestion, component_moments
 from fedclust.questions.choice_of_k.evidence import (
     PRIOR_SPREADS,
     SHAPES,

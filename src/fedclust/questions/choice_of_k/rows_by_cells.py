@@ -13,7 +13,8 @@ import numpy as np
 from fedclust.core.types import Bools, Floats
 from fedclust.privacy.attacks.cell_differences import rows_by_differences
 from fedclust.questions.choice_of_k.cell_growth import group_sums
-from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, ComponentsQuestion, GroupMoments
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments
+from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion
 
 OpenedGroups = Sequence[tuple[CellsQuestion | ComponentsQuestion, GroupMoments]]
 

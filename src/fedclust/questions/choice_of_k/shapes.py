@@ -15,7 +15,7 @@ from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Ints
 from fedclust.questions.choice_of_k.basins import MARGIN, Landscape, histogram_counts, valley_evidences
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.choice_questions import (
+from fedclust.questions.choice_of_k.component_questions import (
     Components,
     LinesQuestion,
     ShellsQuestion,

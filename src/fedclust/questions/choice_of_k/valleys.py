@@ -29,27 +29,34 @@ def _log_table(most: int) -> list[float]:
 
 
 def valley_evidence(counts: Sequence[int], low: int, high: int) -> float:
-    """The logarithm of the ratio of likelihoods, two peaks to one, with the cut after at least `low` bins, at most
-    `high`.
+    """The evidence for the deepest valley between two bins; see `find_valley`."""
+    return find_valley(counts, low, high)[0]
 
-    >>> valley_evidence([1, 5, 3, 0], 1, 3)
-    0.0
-    >>> round(valley_evidence([4, 0, 4], 1, 2), 6)  # 8 log(1/2) - (4 log(1/2) + 4 log(1/4))
-    2.772589
+
+def find_valley(counts: Sequence[int], low: int, high: int) -> tuple[float, int]:
+    """The logarithm of the ratio of likelihoods, two peaks to one, with the cut after at least `low` bins, at most
+    `high`; and that cut, or 0.
+
+    >>> find_valley([1, 5, 3, 0], 1, 3)
+    (0.0, 0)
+    >>> evidence, cut = find_valley([4, 0, 4], 1, 2)
+    >>> round(evidence, 6), cut  # 8 log(1/2) - (4 log(1/2) + 4 log(1/4))
+    (2.772589, 1)
     """
     bins, backward = list(counts), list(counts)[::-1]
     size = len(bins)
     logs = _log_table(max(sum(bins), size))
     rising, falling = _rising_fits(bins, logs), _rising_fits(backward, logs)
     one = max(rising[m] + falling[size - m] for m in range(size + 1))
-    best = 0.0
+    best, place = 0.0, 0
     for cut in range(max(1, low), min(size - 1, high) + 1):
         left_falling = _rising_fits(backward[size - cut :], logs)
         right_rising = _rising_fits(bins[cut:], logs)
         left = max(rising[m] + left_falling[cut - m] for m in range(cut + 1))
         right = max(right_rising[m] + falling[size - cut - m] for m in range(size - cut + 1))
-        best = max(best, left + right - one)
-    return best
+        if left + right - one > best:
+            best, place = left + right - one, cut
+    return best, place
 
 
 def _rising_fits(counts: Sequence[int], logs: Sequence[float]) -> list[float]:
