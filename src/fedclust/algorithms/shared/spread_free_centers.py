@@ -126,15 +126,19 @@ def _centers_from_cells(
     )
     if cells is None:
         return StartCenters(same)
-    if (missing := ask.count - len(cells.means)) >= 0:
-        return StartCenters(np.concatenate([cells.means, cells.draw_points(missing, rng)]), missing)
-    made = np.stack(candidates(cells))
-    best, objective = yield from _race(RaceQuestion(*cells.frame.sample, made))
+    missing = max(0, ask.count - len(cells.means))
+    if len(cells.means) <= ask.count:
+        made = np.concatenate([cells.means, cells.draw_points(missing, rng)])[None]
+        if ask.opening is None:
+            return StartCenters(made[0], missing)
+    else:
+        made = np.stack(candidates(cells))
+    best, objective = yield from _race(RaceQuestion(*cells.frame.sample, made), even_one=ask.opening is not None)
     if ask.opening is not None and objective is not None:
         nearest, _ = distances.nearest_centers(np.ascontiguousarray(cells.means.T), best)
         sizes = np.bincount(nearest, weights=cells.rows, minlength=ask.count).astype(np.float64)
         ask.opening.record_start(objective, sizes)
-    return StartCenters(best)
+    return StartCenters(best, missing)
 
 
 def _draws_around_mean(
@@ -145,9 +149,12 @@ def _draws_around_mean(
     return [found.mean + 2 * found.sd * rng.uniform(-1, 1, shape) for _ in range(ask.candidates)]
 
 
-def _race(ask: RaceQuestion) -> Protocol[tuple[Floats, float | None]]:
-    """The first of the candidates with the least objective, and this objective if it was asked for over all rows."""
-    if len(ask.candidates) == 1:
+def _race(ask: RaceQuestion, *, even_one: bool = False) -> Protocol[tuple[Floats, float | None]]:
+    """The first of the candidates with the least objective, and this objective if it was asked for over all rows.
+
+    A single candidate needs no question, unless `even_one` asks for its objective.
+    """
+    if len(ask.candidates) == 1 and not even_one:
         return np.asarray(ask.candidates[0], np.float64), None
     found = (yield from total(objectives, ask)).objectives.to_floats()
     best = int(np.argmin(found))
