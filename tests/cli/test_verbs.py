@@ -222,7 +222,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert "5 of the 5 groups" in out
     assert "120 of the 120 customers" in out
     assert "of the 5 groups: north 2, central 2, south 2. 0 of 3 companies find the small group." in out
-    assert "K = 5 has the lowest ICL" in out
+    assert "K = 5 was chosen" in out
     assert "Its result has the same bits: yes" in out
     assert "The report: runs/demo/report.html" in out
     assert (user.folder / "runs/demo/report.html").read_text().startswith("<!DOCTYPE html>")

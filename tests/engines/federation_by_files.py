@@ -25,6 +25,7 @@ columns = ["age", "bp"]
 scale = "standardise"
 [cluster]
 method = "fuzzy-c-means"
+init = "careful"
 k = {k}
 {more}
 [privacy]

@@ -24,7 +24,7 @@ ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name i
 def run(tell, plan=lambda *_: None, **options):
     fed = Federation.local(ROWS)
     fed.use_engine(ObservedEngine(Faulty(fed.engine, plan), tell))
-    return KMeans(2, max_iter=2, random_state=0, **options).fit(fed)
+    return KMeans(2, init="careful", max_iter=2, random_state=0, **options).fit(fed)
 
 
 def test_a_status_counts_answers_and_bytes_and_outlives_the_process(tmp_path):
