@@ -25,7 +25,6 @@ columns = ["age", "bp"]
 scale = "standardise"
 [cluster]
 method = "fuzzy-c-means"
-init = "careful"
 k = {k}
 {more}
 [privacy]

@@ -47,7 +47,7 @@ def test_a_setting_that_an_engine_has_not_is_refused_before_anything_is_made(eng
 
 
 def test_a_run_that_another_study_would_mend_is_to_be_coordinated_anew(tmp_path, capsys):
-    fed = ByFiles.made(tmp_path / "f", k="2", mode="secure", policy="nhs")
+    fed = ByFiles.made(tmp_path / "f", k="2", more='init = "careful"', mode="secure", policy="nhs")
     assert coordinate(fed, "--engine", "files") == 4
     for _ in range(20):
         fed.around()

@@ -22,7 +22,7 @@ from fedclust.site.server import SiteServer
 from fedclust.site.session import SiteSession
 from fedclust.site.site_file import read_site_file
 
-FEW = "max_iter = 1"
+FEW = 'max_iter = 1\ninit = "careful"'
 REFUSED = "its data cannot be used"
 
 

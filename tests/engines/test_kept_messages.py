@@ -64,7 +64,7 @@ def answered(fed, name, study):
 
 
 def test_a_site_that_refuses_by_its_rules_is_told_so(tmp_path, capsys):
-    fed = ByFiles.made(tmp_path / "f", k="2", mode="secure", policy="nhs")
+    fed = ByFiles.made(tmp_path / "f", k="2", more='init = "careful"', mode="secure", policy="nhs")
     go_on = begun(fed)[1]
     for _ in range(20):
         waited(go_on)
