@@ -135,9 +135,9 @@ def check_defaults(seed):
     parts = partition(rng, X, parties=None if mode == "plain" else int(rng.integers(3, 9)))
     how = {"wire": bool(rng.integers(2))} if mode == "plain" else {"aggregation": mode}
     how |= {"early_stopping": True} if mode == "blind" else {}
-    made = [fc.KMeans(k, missing=gaps, max_iter=6, **options), fc.FuzzyCMeans(k, missing=gaps, max_iter=3, **options)]
+    made = [fc.KMeans(k, missing=gaps, max_iter=2, **options), fc.FuzzyCMeans(k, missing=gaps, max_iter=2, **options)]
     if gaps != "partial" and len(X) < 1000:
-        made.append(fc.GaussianMixture(k, missing=gaps, max_iter=3, **options))
+        made.append(fc.GaussianMixture(k, missing=gaps, max_iter=2, **options))
     for estimator in made:
         pooled = estimator.fit(X)
         with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(BACKENDS))):

@@ -306,7 +306,7 @@ def test_random_partitions_give_the_same_choice_to_the_bit(kind):
     X = draw(kind, 4).rows[:400]
     pooled = choose(X)
     rng = np.random.default_rng(0)
-    for _ in range(6):
+    for _ in range(4):
         owner = rng.integers(int(rng.integers(2, 12)), size=len(X))
         parts = {f"p{j}": X[owner == j] for j in np.unique(owner)}
         assert choose(fc.Federation.local(parts)) == pooled
