@@ -60,7 +60,7 @@ def test_a_lead_that_finds_no_room_for_its_last_message_says_the_end_when_it_is_
 
     monkeypatch.setattr(message_folder, "write_file", keep)
     with pytest.raises(RunFailed, match=r"cannot write a message to .*; free some space"):
-        fed.until_done(go_on, most=200)
+        fed.until_done(go_on)
     fed.until_done(go_on, most=3)
     assert state_of(run) == "finished"
 
@@ -69,7 +69,7 @@ def test_a_lead_that_finds_no_room_for_its_last_message_says_the_end_when_it_is_
 def test_a_lead_that_is_started_anew_finds_its_run_where_only_the_coordinators_reply_to_it_lies(tmp_path):
     fed, run, go_on = blind(tmp_path / "f")
     fed.share()
-    fed.until_done(go_on, most=200)
+    fed.until_done(go_on)
     assert state_of(run) == "finished"
 
 

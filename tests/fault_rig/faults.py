@@ -336,7 +336,10 @@ FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
     "the coordinator's disk is full": disk_full,
 }
 # extra lines in the study of a fault
-EXTRA_STUDY_LINES = {"a site is killed and never comes back; two sites are enough": "quorum = 2\n"}
+EXTRA_STUDY_LINES = {
+    "a site is killed and never comes back; two sites are enough": "quorum = 2\n",
+    "a site sends NaN": 'init = "careful"\n',  # sites answer this start with floats, and all other questions with integers
+}
 SINGLE_PROCESS_FAULTS = (
     "the coordinator is killed",
     "a site sends",
