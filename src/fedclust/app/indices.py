@@ -127,11 +127,6 @@ def model_view(model: CentersModel, fed: Federation) -> Protocol[tuple[View, Flo
     return view, np.ascontiguousarray(model.scaled_centers_[:, order])
 
 
-def opened_centers(model: CentersModel, fed: Federation) -> Floats:
-    """Return the centres, in the model's view, around which questions show no more than a floored fit has opened."""
-    return np.ascontiguousarray(model.opened_centers_[:, _column_order(model, fed)])  # type: ignore[index]
-
-
 def _indices_over_columns(
     model: CentersModel, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:

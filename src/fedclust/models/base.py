@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedclust.algorithms.cmeans.opened_cells import OpenedCell
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Absence
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
@@ -100,7 +101,7 @@ class Model:
     spread_: Floats | None = None  # what the view divides each column by; None for nothing
     initial_centers_: Floats | None = None  # in original units
     cluster_sizes_: Floats | None = None  # rows of each cluster, or their total membership in a soft model
-    opened_centers_: Floats | None = None  # scaled, of the last cells that were all opened, if `opens_floored`
+    opened_cells_: Sequence[OpenedCell | None] | None = None  # whose sums were opened last, if `opens_floored`
     labels_: NDArray[np.int32] | None = None  # if the rows are in this process, or all sites know the labels
     n_iter_: int = 0
     history_: Sequence[Mapping[str, Any]] = ()  # one entry per iteration: "round", "shift", "objective"
@@ -156,7 +157,7 @@ class Model:
     @property
     def opens_floored(self) -> bool:
         """Whether a cluster's sum is opened only if enough rows have changed; then questions about other cells than
-        those around `opened_centers_` could show few rows.
+        `opened_cells_` could show few rows.
         """
         return False
 

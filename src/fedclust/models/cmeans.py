@@ -91,7 +91,6 @@ class KMeans(FlooredEstimator, LabelsOnlyEstimator, CentersEstimator):
     saved_attributes: ClassVar[tuple[str, ...]] = (
         *(name for name in CentersEstimator.saved_attributes if name != "objective_"),
         "inertia_",
-        "opened_centers_",
     )
 
     def __init__(

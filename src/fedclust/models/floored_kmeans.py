@@ -11,12 +11,13 @@ from fedclust.algorithms.cmeans import floored_fit
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.cmeans.floored_opening import Roles
 from fedclust.algorithms.cmeans.floored_start import FlooredCells
-from fedclust.algorithms.shared.spread_free_centers import StartRequest
+from fedclust.algorithms.shared.spread_free_centers import MAX_DECIDED_START_ASKS, StartRequest
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models.base import EXTRA_ASKS
+from fedclust.models.centers_estimator import TREE_INITS
 from fedclust.models.input_checks import is_whole_number, require
 from fedclust.models.streamed_fit import StreamingEstimator
 
@@ -46,11 +47,14 @@ class FlooredEstimator(StreamingEstimator):
 
     @property
     def _max_asks(self) -> int:
-        return FLOORED_ASKS * self.max_iter + EXTRA_ASKS if self.opens_floored else super()._max_asks
+        if not self.opens_floored:
+            return super()._max_asks
+        start = MAX_DECIDED_START_ASKS if isinstance(self.init, str) and self.init in TREE_INITS else 0
+        return FLOORED_ASKS * (self.max_iter + 1) + EXTRA_ASKS + start
 
     def _store_result(self, fed: Federation, result: Any) -> None:
         super()._store_result(fed, result)
-        self.opened_centers_ = result[0].opened_centers if self.opens_floored and fed.split == "rows" else None
+        self.opened_cells_ = result[0].cells if self.opens_floored and fed.split == "rows" else None
 
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:
         require(

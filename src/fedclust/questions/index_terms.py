@@ -47,7 +47,7 @@ class IndexTerms:
             "compactness": lambda: _as_one_row(
                 (u if self.m == 1 else fuzzy_sweep.weights_from_distances(d2, self.m)) * d2
             ),
-            "silhouette": lambda: _as_one_row(_silhouettes(d2)),
+            "silhouette": lambda: _as_one_row(silhouettes(d2)),
             "squares": lambda: _as_one_row(u * u),
             "entropy": lambda: _as_one_row(-u * elementary.log(np.where(u > 0, u, 1.0))),
         }
@@ -74,7 +74,7 @@ def memberships_from_distances(d2: Floats, m: float) -> Floats:
     return np.asarray(hard_sweep.labels_from_distances(d2) == np.arange(len(d2))[:, None], np.float64)
 
 
-def _silhouettes(d2: Floats) -> Floats:
+def silhouettes(d2: Floats) -> Floats:
     """(b - a) / max(a, b) of each row, a to the nearest centre, b to the next; 0 where both are 0."""
     a, b = np.sqrt(np.partition(d2, 1, axis=0)[:2])
     return np.asarray(np.divide(b - a, b, out=np.zeros_like(b), where=b > 0), np.float64)

@@ -192,10 +192,28 @@ class ClusterSpread:
 
 def cluster_spread(view: View, centers: Floats, seen: Plane) -> Protocol[ClusterSpread]:
     """The centres in the plane with their rows' mean and covariance there, from one total."""
+    places, reach = place_centers(centers, seen)
+    answer = yield from total(spread_sums, SpreadQuestion(view, centers, seen, places, reach))
+    return spread_from_sums(places, answer)
+
+
+def place_centers(centers: Floats, seen: Plane) -> tuple[Floats, int]:
+    """Where centres lie in the plane, and an exponent above the offset of any row from any of them."""
     places = seen.project_block(np.ascontiguousarray(centers.T)).T
     far = np.abs(seen.axes) * seen.reach
     reach = power_above(float((far.sum(axis=1) + np.abs(places).max(axis=0)).max()) or 1.0) + 1
-    answer = yield from total(spread_sums, SpreadQuestion(view, centers, seen, np.ascontiguousarray(places), reach))
+    return np.ascontiguousarray(places), reach
+
+
+def sum_offsets(away: Floats, offsets: Limbs, squares: Limbs, units: tuple[int, int]) -> None:
+    """Add the offsets (2, n) of rows, and the products of their coordinates, to their sums."""
+    x, y = away
+    exact_sums.add_in_place(offsets, exact_sums.exact_totals(np.ascontiguousarray(away), units[0]))
+    exact_sums.add_in_place(squares, exact_sums.exact_totals(np.stack([x * x, x * y, y * y]), units[1]))
+
+
+def spread_from_sums(places: Floats, answer: SpreadSums) -> ClusterSpread:
+    """The mean and the covariance of the rows around each place."""
     counts = np.array(answer.counts.to_integers(), np.int64)
     rows = np.maximum(counts, 1)
     offset = answer.offsets.to_floats() / rows[:, None]

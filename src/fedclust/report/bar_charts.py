@@ -13,26 +13,39 @@ MAX_SITE_BARS = 40  # with a bar; the table has all
 HIDDEN_COUNT_WIDTH = 22.0  # the width of a count that a site hides
 
 
-def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
-    """Draw how many rows are nearest to each centre; for fuzzy clusters, also their weights."""
-    whole, most = sum(rows), max(rows) or 1
+def draw_sizes(rows: Sequence[int | None], whole: int, weights: Sequence[float] | None) -> Markup:
+    """Draw how many of all rows are nearest to each centre; for fuzzy clusters, also their weights.
+
+    None stands for a cluster whose size is not known.
+    """
+    most = max((own for own in rows if own is not None), default=1) or 1
     drawn: list[Node] = []
     for cluster, own in enumerate(rows):
         top = 12 + 34 * cluster
-        long = (CHART_WIDTH - 150) * own / most
+        long = (CHART_WIDTH - 150) * (own or 0) / most
         bar = tag("rect", x=38, y=top, width=max(long, 1.0), height=22, rx=3, class_=f"fill {color_class(cluster)}")
         drawn += [
             bar,
             marker(cluster, 16, top + 11),
-            write_text(f"{own:,} ({format_share(own, whole)})", 46 + long, top + 16),
+            write_text(_describe_size(own, whole), 46 + long, top + 16),
         ]
-    summary = "; ".join(f"cluster {c}: {own:,} rows, {format_share(own, whole)}" for c, own in enumerate(rows))
+    summary = "; ".join(f"cluster {c}: {_describe_size(own, whole)}" for c, own in enumerate(rows))
+    counted = sum(own or 0 for own in rows)
     caption = f"Rows by nearest centre, {whole:,} in total."
+    if counted != whole:
+        caption += (
+            f" The sizes add up to {counted:,}, because not all of them were counted in the same iteration. The notes "
+            "explain why."
+        )
     if weights:
         shown = ", ".join(f"{c}: {format_number(w)}" for c, w in enumerate(weights))
         caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
     title = f"Sizes of {format_count(len(rows), 'cluster')}"
     return figure("sizes", 12 + 34 * len(rows), drawn, title=title, description=f"{summary}.", caption=caption)
+
+
+def _describe_size(own: int | None, whole: int) -> str:
+    return "not known" if own is None else f"{own:,} ({format_share(own, whole)})"
 
 
 def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:

@@ -100,11 +100,14 @@ def _iteration_ticks(rounds: int) -> list[float]:
     return [1.0] if rounds < 2 else sorted({1.0, *(t for t in ticks(1, rounds, 5) if t >= 1 and t == int(t))})
 
 
-def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
-    """Draw the numbered centres in the plane, with an ellipse for the rows nearest to each."""
-    shapes = [_Ellipse(mean, covariance) for mean, covariance in zip(found["means"], found["covariances"], strict=True)]
-    known = [sizes is None or sizes[cluster] >= 3 for cluster in range(len(shapes))]
-    reach = [shape for shape, shown in zip(shapes, known, strict=True) if shown]
+def draw_map(found: Mapping[str, Any], sizes: Sequence[int | None] | None) -> Markup:
+    """Draw the numbered centres in the plane, with an ellipse for the rows nearest to each, where these are known."""
+    known = [mean is not None and (sizes is None or (sizes[c] or 0) >= 3) for c, mean in enumerate(found["means"])]
+    shapes = [
+        _Ellipse(mean, covariance) if shown else None
+        for mean, covariance, shown in zip(found["means"], found["covariances"], known, strict=True)
+    ]
+    reach = [shape for shape in shapes if shape is not None]
     across = [c[0] for c in found["centers"]] + [edge for s in reach for edge in (s.left, s.right)]
     up = [c[1] for c in found["centers"]] + [edge for s in reach for edge in (s.low, s.high)]
     left, right, low, high = min(across), max(across), min(up), max(up)
@@ -115,8 +118,8 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
     shares = [f"{part:.0%}" for part in found["shares"]]
     names = f"direction 1 ({shares[0]} of the variance)", f"direction 2 ({shares[1]})"
     drawn: list[Node] = [frame(x, y, ticks(x.low, x.high, 5), ticks(y.low, y.high, 5), names)]
-    for cluster, (shape, shown) in enumerate(zip(shapes, known, strict=True)):
-        if shown:
+    for cluster, shape in enumerate(shapes):
+        if shape is not None:
             a, b = x(shape.x), y(shape.y)
             turn = f"translate({a:.1f} {b:.1f}) rotate({-shape.angle:.1f})"
             drawn.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,13 +41,11 @@ def absence_note(found: Mapping[str, Any]) -> Markup | None:
 def headline(run: FinishedRun) -> Markup:
     """Summarise the result in words."""
     found = run.analysis
-    rows, sites, width = found["sizes"].get("rows"), len(found["parties"]), len(found["columns"])
-    where = (
-        f"{format_count(sum(rows), 'row')} at {format_count(sites, 'site')}" if rows else format_count(sites, "site")
-    )
+    rows, sites, width = _count_rows(found), len(found["parties"]), len(found["columns"])
+    where = f"{format_count(rows, 'row')} at {format_count(sites, 'site')}" if rows else format_count(sites, "site")
     facts = {
         "clusters": f"{found['k']}",
-        "rows": f"{sum(rows):,}" if rows else "not known",
+        "rows": f"{rows:,}" if rows else "not known",
         "sites": f"{sites:,}",
         "columns": f"{width:,}",
         "rounds": f"{found['convergence']['rounds']:,}" if "rounds" in found["convergence"] else "not known",
@@ -64,6 +63,12 @@ def headline(run: FinishedRun) -> Markup:
     )
 
 
+def _count_rows(found: Mapping[str, Any]) -> int:
+    """Return the number of rows of all sites, or 0 if it is not known."""
+    sizes = found["sizes"]
+    return int(sizes.get("total") or sum(own or 0 for own in sizes.get("rows", ())))
+
+
 def _max_bytes_sent(left: Mapping[str, Any]) -> int:
     return max((own["bytes"] for own in left["sites"].values()), default=0)
 
@@ -72,15 +77,15 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
     names = [facts["name"] for facts in found["columns"]]
     over = join_words(names) if len(names) <= 6 else f"{len(names)} columns"
     how = found["title"]
-    rows, z = found["sizes"].get("rows"), found["profiles"].get("standardised")
+    rows, z, whole = found["sizes"].get("rows"), found["profiles"].get("standardised"), _count_rows(found)
     lead = f"{how[:1].upper()}{how[1:]} over {over}."
-    if rows and z and found["k"] > 1:
+    if rows and None not in rows and z and found["k"] > 1:
         order = sorted(range(found["k"]), key=lambda c: -rows[c])
         big, small = order[0], order[-1]
         lead = (
-            f"The largest cluster, number {big}, has {format_share(rows[big], sum(rows))} of the rows "
+            f"The largest cluster, number {big}, has {format_share(rows[big], whole)} of the rows "
             f"({traits(found['columns'], z[big])}). The smallest, number {small}, has "
-            f"{format_share(rows[small], sum(rows))} "
+            f"{format_share(rows[small], whole)} "
             f"({traits(found['columns'], z[small])})."
         )
     same = "any other split of the columns" if found["split"] == "columns" else "the pooled rows"
@@ -150,7 +155,7 @@ def clusters_section(run: FinishedRun) -> Markup:
     found = run.analysis
     rows, spread = found["sizes"].get("rows"), absence_note(found["map"])
     sized = (
-        bar_charts.draw_sizes(rows, found["sizes"].get("weights") if found["m"] else None)
+        bar_charts.draw_sizes(rows, _count_rows(found), found["sizes"].get("weights") if found["m"] else None)
         if rows
         else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
@@ -290,8 +295,18 @@ def convergence_section(run: FinishedRun) -> Markup:
 
 
 def _objective_course(found: Mapping[str, Any]) -> Markup | None:
-    """Give the objective's first and last value, if the method has one."""
-    first, last = next(iter(found["objectives"]), None), found["objective"]
-    if first is None or last is None:
+    """Give the objective's first and last value, if the method has one, or what is known of it."""
+    last, values = found["objective"], found["objectives"]
+    if last is None or not values:
         return None
-    return tag("p", f"The objective went from {format_number(float(first), 6)} to {format_number(float(last), 6)}.")
+    ended = format_number(float(last), 6)
+    if None not in values:
+        return tag("p", f"The objective went from {format_number(float(values[0]), 6)} to {ended}.")
+    if not math.isfinite(float(last)):
+        return tag("p", "The objective is not known, because the sums of some clusters were never opened.")
+    return tag(
+        "p",
+        f"At the end, the squared distances of the rows to their centres add up to about {ended}: the sums of some "
+        "clusters stayed closed, so each cluster counts with the rows that it had when its sums were opened last. The "
+        "objectives of earlier iterations are not compared with it, because they are over other rows.",
+    )

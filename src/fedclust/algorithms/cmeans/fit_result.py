@@ -12,11 +12,11 @@ from fedclust.core.types import Array, Floats, PartyId
 
 @dataclass(frozen=True)
 class Round:
-    """How far the centres moved in a round, and the objective before they did."""
+    """How far the centres moved in a round, and the objective before they did; None if it is not known."""
 
     number: int
     shift: float
-    objective: float
+    objective: float | None
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,15 @@ from fedclust.algorithms.shared.cell_tree import MAX_DECISIONS
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Protocol, SealedMessages, collect_messages, each, forward_messages
 from fedclust.core.errors import RunFailed
-from fedclust.core.types import Bools, Floats, PartyId
+from fedclust.core.types import Bools, PartyId
 from fedclust.privacy import floor_test
 
 
 @dataclass(frozen=True)
 class StartFacts:
-    """What opened cells show of the initial centres: their objective, and the rows of the cells nearest to each."""
+    """The groups of cells that the initial centres come from, one for each centre."""
 
-    objective: float
-    sizes: Floats
+    groups: Partition
 
 
 @dataclass

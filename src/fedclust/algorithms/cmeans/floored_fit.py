@@ -1,4 +1,8 @@
-"""The iterations of k-means whose sums are opened only above a floor, and the notes on clusters that stayed closed."""
+"""The iterations of k-means whose sums are opened only above a floor, and the notes on clusters that stayed closed.
+
+A cluster that was closed in every iteration is nearly the group of cells that its initial centre comes from. After the
+last iteration the sums of these groups are opened instead, if the sites allow it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round, RoundResult, frobenius
-from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, agree_on_secret, decide_openings
+from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import (
     FloorQuestion,
     OpenedMoments,
@@ -17,7 +21,7 @@ from fedclust.algorithms.cmeans.floored_opening import (
     Roles,
     open_moments,
 )
-from fedclust.algorithms.cmeans.opened_cells import nearest_partition, whole_table
+from fedclust.algorithms.cmeans.opened_cells import OpenedCell, Partition, nearest_partition, whole_table
 from fedclust.algorithms.shared.reseeding import CenterReseeder
 from fedclust.core.effects import Protocol, report, total
 from fedclust.core.site_interface import View
@@ -26,9 +30,9 @@ from fedclust.core.types import Bools, Floats, PartyId
 
 @dataclass(frozen=True)
 class FlooredFitResult(FitResult):
-    """A finished run, and the centres around which all cells were opened last; None if that never happened."""
+    """A finished run, and for each cluster the cell whose sums were opened last; None if that never happened."""
 
-    opened_centers: Floats | None
+    cells: tuple[OpenedCell | None, ...]
 
 
 @dataclass
@@ -39,18 +43,22 @@ class OpenedSums:
     centers: Floats
     scatter: Floats  # to the centres that were asked about
     around_mean: Floats  # to the means
-    ever: Bools = field(init=False)
-    whole: Floats | None = None  # the centres around which all cells were opened last
+    cells: list[OpenedCell | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ever = np.zeros(len(self.mass), bool)
+        self.cells = [None] * len(self.mass)
+
+    @property
+    def ever(self) -> Bools:
+        """Which clusters have been opened."""
+        return np.array([cell is not None for cell in self.cells])
 
     @classmethod
     def start(cls, centers: Floats) -> OpenedSums:
         nothing = np.zeros(len(centers))
         return cls(nothing, centers.copy(), nothing.copy(), nothing.copy())
 
-    def update(self, asked: Floats, allowed: Bools, sums: OpenedMoments) -> None:
+    def update(self, partition: Partition, asked: Floats, allowed: Bools, sums: OpenedMoments) -> None:
         """Replace the sums of the clusters that were opened."""
         mass, pull, scatter = sums.mass.to_floats(), sums.pull.to_floats(), sums.scatter.to_floats()
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -62,8 +70,8 @@ class OpenedSums:
         self.centers = np.where(allowed[:, None], means, asked)
         self.scatter = np.where(allowed, scatter, self.scatter)
         self.around_mean = np.where(allowed, around, self.around_mean)
-        self.ever = self.ever | allowed
-        self.whole = asked if allowed.all() else self.whole
+        for cluster in np.flatnonzero(allowed).tolist():
+            self.cells[cluster] = OpenedCell(partition, cluster)
 
 
 TOO_MANY_CELLS_NOTE = (
@@ -81,31 +89,31 @@ class ClosedClusters:
     def observe(self, allowed: Bools) -> None:
         self.counts.append(int((~allowed).sum()))
 
-    def sentences(self, floor: int, ever: Bools, *, has_start: bool) -> list[str]:
-        """Return what a reader of the result must know."""
+    def sentences(self, floor: int, before: Bools, ever: Bools) -> list[str]:
+        """Return what a reader of the result must know.
+
+        `before` says which clusters had been opened after the last iteration, and `ever` which have been in the end.
+        """
         rounds = sum(count > 0 for count in self.counts)
-        if not rounds:
-            return []
-        closed = (
-            f"Clusters stayed closed {sum(self.counts)} times in {rounds} of {len(self.counts)} iterations, because "
-            f"fewer than {floor} rows had changed since sums that were opened before. A closed cluster's centre does "
-            "not move, so the result is not that of exact k-means; it is the same however the rows are spread."
-        )
-        found = [closed]
-        if not ever.all():
-            never = int((~ever).sum())
-            kept = f"Clusters whose sums were never opened: {never}. They kept their initial centres. "
-            if has_start:
-                kept += (
-                    "Their sizes are those of the groups of rows that the initial centres come from, and the inertia "
-                    "is that of all initial centres."
-                )
-            else:
-                kept += (
-                    "Their rows are not counted, so the inertia is not known and is given as infinite. Ask for fewer "
-                    "clusters, or use other initial centres."
-                )
-            found.append(kept)
+        found = []
+        if rounds:
+            found.append(
+                f"Clusters stayed closed {sum(self.counts)} times in {rounds} of {len(self.counts)} iterations, "
+                f"because fewer than {floor} rows distinguished them from sums that were opened before. A closed "
+                "cluster's centre does not move, so the result is not that of exact k-means; it is the same however "
+                "the rows are spread."
+            )
+        if (late := int((ever & ~before).sum())) > 0:
+            found.append(
+                f"Clusters that stayed closed in every iteration: {late}. Their centres and sizes are those of the "
+                "groups of rows that their initial centres come from."
+            )
+        if (never := int((~ever).sum())) > 0:
+            found.append(
+                f"Clusters whose sums were never opened: {never}. They kept their initial centres, and their rows are "
+                "not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use "
+                "other initial centres."
+            )
         return found
 
 
@@ -123,7 +131,8 @@ def fit(
     """Move the centres of clusters that may be opened until none may be or all have settled.
 
     Without `tol`, every iteration asks its questions, so that their number does not depend on the rows. `record` has
-    the cells that were opened before in this run; the cells of this fit are added to it.
+    the cells that were opened before in this run; the cells of this fit are added to it. The objective of an iteration
+    is that of all rows around its centres; it is not known if a cluster was closed.
     """
     centers, history, notes, closed = start, list[Round](), FitNotes(), ClosedClusters()
     facts, record.start = record.start, None
@@ -137,33 +146,57 @@ def fit(
             notes.others.append(TOO_MANY_CELLS_NOTE)
             break
         allowed, signature = yield from decide_openings(ask)
-        if tol is not None and not allowed.any():
-            closed.observe(allowed)
-            history.append(Round(number, 0.0, math.fsum(known.scatter.tolist())))
-            break
-        sums = yield from total(open_moments, OpeningQuestion.from_verdict(ask, allowed, signature))
-        record.add(partition, allowed)
         closed.observe(allowed)
-        known.update(centers, allowed, sums)
-        objective = math.fsum(known.scatter.tolist())
-        target, reseeded = places.reseed_empty(_round_result(known, allowed, objective), centers, number)
+        if tol is not None and not allowed.any():
+            history.append(Round(number, 0.0, None))
+            break
+        sums = yield from total(open_moments, OpeningQuestion.from_verdict(ask, centers, allowed, signature))
+        record.add(partition, allowed)
+        known.update(partition, centers, allowed, sums)
+        target, reseeded = places.reseed_empty(_round_result(known, allowed), centers, number)
+        objective = math.fsum(known.scatter.tolist()) if allowed.all() else None
         shift = frobenius(target - centers)
         centers = target
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol and not reseeded:
             break
+    before = known.ever
+    if facts is not None:
+        centers = yield from _open_groups(view, centers, facts, known, floor=floor, roles=roles, record=record)
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
-    notes.others += closed.sentences(floor, known.ever, has_start=facts is not None)
-    within, sizes = math.fsum(known.around_mean.tolist()), known.mass
-    if not known.ever.all():  # then a cluster's part is not known
-        within, sizes = (
-            (math.inf, sizes) if facts is None else (facts.objective, np.where(known.ever, sizes, facts.sizes))
-        )
-    return FlooredFitResult(centers, start, within, sizes, tuple(history), tuple(notes.sentences()), known.whole)
+    notes.others += closed.sentences(floor, before, known.ever)
+    within = math.fsum(known.around_mean.tolist()) if known.ever.all() else math.inf
+    return FlooredFitResult(
+        centers, start, within, known.mass, tuple(history), tuple(notes.sentences()), tuple(known.cells)
+    )
 
 
-def _round_result(known: OpenedSums, allowed: Bools, objective: float) -> RoundResult:
+def _open_groups(
+    view: View,
+    centers: Floats,
+    facts: StartFacts,
+    known: OpenedSums,
+    *,
+    floor: int,
+    roles: Roles,
+    record: OpeningRecord,
+) -> Protocol[Floats]:
+    """The centres after the groups of cells of clusters that were never opened have been opened instead."""
+    ask = FloorQuestion(view, facts.groups, record.earlier, floor, roles)
+    if known.ever.all() or not ask.is_small:
+        return centers
+    allowed, signature = yield from decide_openings(ask)
+    wanted = np.append(~known.ever, False)  # not the rows of no group
+    opened = (allowed & wanted)[:-1]
+    sums = yield from total(open_moments, OpeningQuestion.from_verdict(ask, centers, allowed, signature, wanted))
+    record.add(facts.groups, allowed & wanted)
+    known.update(facts.groups, centers, opened, sums)
+    return np.where(opened[:, None], known.centers, centers)
+
+
+def _round_result(known: OpenedSums, allowed: Bools) -> RoundResult:
     """Return where the sums put the centres. A closed cluster is not empty, even if it was when it was last opened."""
     mass = np.where(allowed, known.mass, np.maximum(known.mass, 1.0))
-    return RoundResult(known.centers, mass, objective, hidden=0, abstained=0, everyone_asked=True)
+    scatter = math.fsum(known.scatter.tolist())
+    return RoundResult(known.centers, mass, scatter, hidden=0, abstained=0, everyone_asked=True)

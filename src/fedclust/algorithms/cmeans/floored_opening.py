@@ -200,18 +200,27 @@ class OpeningQuestion(ViewedQuestion):
     asked: FloorQuestion
     allowed: Array
     signature: bytes
+    wanted: Array  # those of the cells that are needed
 
     @classmethod
-    def from_verdict(cls, asked: FloorQuestion, allowed: Bools, signature: bytes) -> OpeningQuestion:
-        """Return the question that follows a verdict."""
-        centers = np.asarray(asked.partition.arrays["centers"], np.float64)
-        return cls(asked.partition.view, centers, 1.0, asked, allowed, signature)
+    def from_verdict(
+        cls, asked: FloorQuestion, centers: Floats, allowed: Bools, signature: bytes, wanted: Bools | None = None
+    ) -> OpeningQuestion:
+        """Return the question that follows a verdict, for all cells or those that are wanted."""
+        all_cells = np.ones(asked.partition.cells, bool)
+        return cls(
+            asked.partition.view, centers, 1.0, asked, allowed, signature, all_cells if wanted is None else wanted
+        )
 
     @property
     def is_sound(self) -> bool:
-        """Whether the centres are those of the partition that was tested."""
-        expected = nearest_partition(self.view, self.centers)
-        return self.m == 1 and expected.digest == self.asked.partition.digest
+        """Whether each cell has a centre: the cells of these centres were tested, or groups of other cells."""
+        partition = self.asked.partition
+        if partition.kind == "groups":
+            fits = partition.cells == len(self.centers) + 1 and not self.wanted[-1]
+        else:
+            fits = partition.digest == nearest_partition(self.view, self.centers).digest
+        return bool(self.m == 1 and fits)
 
 
 @dataclass(frozen=True)
@@ -233,23 +242,28 @@ class OpenedMoments(Release):
 
 @handler(releases=OpenedMoments, split="rows")
 def open_moments(site: Site, ask: OpeningQuestion) -> Keep[OpenedMoments]:
-    """The sums of the cells that may be opened; those of the others are left out."""
+    """The sums of the cells that are wanted and may be opened; those of the others are left out."""
     _check_question(site, ask.asked)
-    allowed, partition = _checked_verdict(site, ask), ask.asked.partition
+    opened, partition = _checked_verdict(site, ask) & ask.wanted, ask.asked.partition
     if not ask.is_sound:
         raise WireError("sums are opened around the centres whose cells were tested, in the same view")
     mass, pull, reach = row_split.make_question(partition.view, ask.centers, 1.0).units
     sums = Sums.zeros(mass, pull, int(reach))
-    scatter = np.zeros((partition.cells, 2), np.uint64)
-    for cell in np.flatnonzero(allowed):
-        own = sums.zeros_like()
+    scatter = np.zeros((len(ask.centers), 2), np.uint64)
+    for cell in np.flatnonzero(opened):
+        own = Sums.zeros(mass[[cell]], pull[[cell]], int(reach))
         for block in select_blocks(site, partition, int(cell)):
-            hard_sweep.accumulate(own, block, ask.centers)
-        scatter[cell] = own.objective
-        sums.add(own)
+            hard_sweep.accumulate(own, block, ask.centers[[cell]])
+        sums.mass[cell], sums.pull[cell], scatter[cell] = own.mass[0], own.pull[0], own.objective
     found = OpenedMoments(Exact(sums.mass, mass), Exact(sums.pull, pull), Exact(scatter, reach))
-    opened = allowed | site.memory.get(OPENED + partition.digest, np.zeros(partition.cells, bool))
+    opened = opened | site.memory.get(OPENED + partition.digest, np.zeros(partition.cells, bool))
     return Keep(found, {**site.memory, OPENED + partition.digest: opened})
+
+
+def has_opened(site: Site, partition: Partition, cell: int) -> bool:
+    """Whether this site has opened a cell in this run."""
+    opened = site.memory.get(OPENED + partition.digest)
+    return opened is not None and 0 <= cell < len(opened) and bool(opened[cell])
 
 
 def _check_roles(site: Site, roles: Roles) -> None:
@@ -309,7 +323,8 @@ def _signed_text(site: Site, ask: FloorQuestion, allowed: Bools) -> bytes:
 def _checked_verdict(site: Site, ask: OpeningQuestion) -> Bools:
     """Which cells may be opened, after a check that the tester says so and compared with all cells opened here."""
     asked, allowed = ask.asked, np.asarray(ask.allowed)
-    if allowed.dtype != np.bool_ or allowed.shape != (asked.partition.cells,):
+    wanted = np.asarray(ask.wanted)
+    if any(one.dtype != np.bool_ or one.shape != (asked.partition.cells,) for one in (allowed, wanted)):
         raise WireError("the question does not say for each cell whether it may be opened")
     tester = asked.roles.tester
     if tester and not site.vault.has_signed(tester, ask.signature, _signed_text(site, asked, allowed)):

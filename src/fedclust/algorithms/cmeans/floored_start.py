@@ -8,11 +8,11 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
-from fedclust.algorithms.cmeans.opened_cells import tree_partition, whole_table
+from fedclust.algorithms.cmeans.opened_cells import group_leaves, tree_partition, whole_table
 from fedclust.algorithms.shared.cell_sums import PartsQuestion
 from fedclust.core.effects import Protocol
 from fedclust.core.site_interface import View
-from fedclust.core.types import Bools, Floats
+from fedclust.core.types import Bools, Ints
 
 
 @dataclass
@@ -32,9 +32,11 @@ class FlooredCells:
         allowed, _ = yield from decide_openings(asked)
         return np.asarray(allowed[ask.asked], np.bool_)
 
-    def record_start(self, objective: float, sizes: Floats) -> None:
-        """Note what the cells show of the initial centres."""
-        self.record.start = StartFacts(objective, sizes)
+    def record_start(self, nearest: Ints, centers: int) -> None:
+        """Note which of the initial centres is nearest to the mean of each leaf, in the order of the leaves."""
+        tree = [one.partition for one in self.record.earlier if one.partition.kind == "tree"]
+        if tree:
+            self.record.start = StartFacts(group_leaves(tree[-1], nearest, centers))
 
     def record_parts(self, ask: PartsQuestion) -> None:
         """Note that the parts of a question have been opened."""

@@ -53,10 +53,16 @@ def _label_by_tree(arrays: Mapping[str, Array], block: Array) -> Ints:
     return labels.astype(np.int64)
 
 
+def _label_by_groups(arrays: Mapping[str, Array], block: Array) -> Ints:
+    """The number of the group that each row's cell of a tree is in."""
+    return np.asarray(arrays["groups"][_label_by_tree(arrays, block)], np.int64)
+
+
 LABELERS: dict[str, Labeler] = {
     "nearest": _label_by_nearest_center,
     "whole": _label_all_alike,
     "tree": _label_by_tree,
+    "groups": _label_by_groups,
 }
 
 
@@ -96,6 +102,27 @@ def tree_partition(ask: cell_sums.PartsQuestion) -> Partition:
     return Partition("tree", ask.view, arrays, int(ask.children.max(initial=0)) + 2)
 
 
+def group_leaves(tree: Partition, group_of_leaf: Ints, groups: int) -> Partition:
+    """Return the partition into groups of a tree's leaves, which come in the order of their paths from the root.
+
+    Rows that are in no leaf are in a cell of their own, the last one.
+    """
+    of_cell = np.full(tree.cells, groups)
+    of_cell[_leaves_in_order(tree.arrays)] = group_of_leaf
+    return Partition("groups", tree.view, {**tree.arrays, "groups": of_cell}, groups + 1)
+
+
+def _leaves_in_order(arrays: Mapping[str, Array]) -> Ints:
+    """The numbers of a tree's leaves, in the order of their paths from the root."""
+    children = dict(zip(arrays["cells"].tolist(), arrays["children"].tolist(), strict=True))
+
+    def leaves(cell: int) -> list[int]:
+        parts = children.get(cell)
+        return [cell] if parts is None else [leaf for part in parts if part > 0 for leaf in leaves(part)]
+
+    return np.array(leaves(0))
+
+
 def whole_table(view: View) -> Partition:
     """Return the partition with all rows in one cell."""
     return Partition("whole", view, {}, 1)
@@ -107,6 +134,14 @@ class OpenedPartition:
 
     partition: Partition
     opened: Bools
+
+
+@dataclass(frozen=True)
+class OpenedCell:
+    """One cell of a partition, whose sums have been opened."""
+
+    partition: Partition
+    cell: int
 
 
 def record_opening(
@@ -148,9 +183,9 @@ def label_rows(site: Site, partition: Partition) -> Ints:
 def count_differences(site: Site, partition: Partition, earlier: Sequence[OpenedPartition]) -> Ints:
     """Return how many of the site's rows two sets of rows do not have in common: cells by comparisons.
 
-    Each cell is compared with the cell without rows, with each earlier cell, and, if there are few cells, with each
-    union of two cells of an earlier partition; and so is its union with each cell before it, with each earlier cell.
-    Where a comparison does not apply, the result is 0.
+    Each cell is compared with the cell without rows and, of each earlier partition, with each opened cell, with all
+    rows but those of that cell and, if there are few cells, with the union of each two opened cells. Its union with
+    each cell before it is compared with each opened cell, too. Where a comparison does not apply, the result is 0.
     """
     own = label_rows(site, partition)
     sizes = np.bincount(own, minlength=partition.cells)
@@ -158,40 +193,40 @@ def count_differences(site: Site, partition: Partition, earlier: Sequence[Opened
     for one in earlier:
         cells = one.partition.cells
         common = np.bincount(own * cells + label_rows(site, one.partition), minlength=partition.cells * cells)
-        joint = common.reshape(partition.cells, cells)
-        found.append(_differences(sizes[:, None], joint.sum(axis=0), joint, one.opened))
-        if (unions := _pairs(cells)).size:
-            both = joint[:, unions].sum(axis=2)
-            found.append(
-                _differences(
-                    sizes[:, None], both.sum(axis=0), both, one.opened[unions[:, 0]] & one.opened[unions[:, 1]]
-                )
-            )
+        joint = common.reshape(partition.cells, cells)[:, one.opened]
+        before = joint.sum(axis=0)
+        apart = _differences(sizes[:, None], before, joint)
+        found += [apart, len(own) - apart]
+        pairs = _pairs(joint.shape[1], cells)
+        found.append(
+            _differences(sizes[:, None], before[pairs].sum(axis=1), joint[:, pairs].sum(axis=2)),
+        )
         if partition.cells <= MAX_UNITED_CELLS:
             together = joint[:, None] + joint[None, :]
             size = sizes[:, None, None] + sizes[None, :, None]
-            apart = _differences(size, joint.sum(axis=0), together, one.opened)
+            apart = _differences(size, before, together)
             apart[np.triu_indices(partition.cells)] = 0  # each union once, at its later cell
             found.append(apart.reshape(partition.cells, -1))
     return np.concatenate(found, axis=1).astype(np.int64)
 
 
-def _differences(new: Array, old: Array, common: Array, opened: Bools) -> Ints:
-    """Return the sizes of symmetric differences with old sets that have been opened; 0 for the others."""
-    return np.where(opened, new + old - 2 * common, 0)
+def _differences(new: Array, old: Array, common: Array) -> Ints:
+    """Return the sizes of symmetric differences of sets."""
+    return np.asarray(new + old - 2 * common, np.int64)
 
 
 @cache
-def _pairs(cells: int) -> Ints:
-    """Return every two cells of a partition, if it has few."""
-    pairs = np.stack(np.triu_indices(cells, 1), axis=1)
+def _pairs(opened: int, cells: int) -> Ints:
+    """Return every two opened cells of a partition, if it has few cells."""
+    pairs = np.stack(np.triu_indices(opened, 1), axis=1)
     return pairs if cells <= MAX_UNITED_CELLS else pairs[:0]
 
 
 def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
     """Return how many comparisons each of some new cells enters."""
     united = cells if cells <= MAX_UNITED_CELLS else 0
-    return 1 + sum(one.partition.cells * (1 + united) + len(_pairs(one.partition.cells)) for one in earlier)
+    opened = [(int(one.opened.sum()), one.partition.cells) for one in earlier]
+    return 1 + sum(many * (2 + united) + len(_pairs(many, cells)) for many, cells in opened)
 
 
 def select_blocks(site: Site, partition: Partition, cell: int) -> Iterable[Array]:

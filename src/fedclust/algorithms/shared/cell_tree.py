@@ -52,7 +52,7 @@ from fedclust.algorithms.shared.fixed_order import (
 from fedclust.core.effects import Protocol, total
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
-from fedclust.core.types import Bools, Floats, Units
+from fedclust.core.types import Bools, Floats, Ints, Units
 from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.kernels.units import farthest_in_columns
 from fedclust.questions.standardisation import ColumnStatistics
@@ -118,7 +118,7 @@ class CellOpening(Structural):
 
     def may_open_parts(self, ask: PartsQuestion) -> Protocol[Bools]: ...
     def record_parts(self, ask: PartsQuestion) -> None: ...
-    def record_start(self, objective: float, sizes: Floats) -> None: ...
+    def record_start(self, nearest: Ints, centers: int) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -136,8 +136,7 @@ def _centers_from_cells(
     best, objective = yield from _race(RaceQuestion(*cells.frame.sample, made), even_one=ask.opening is not None)
     if ask.opening is not None and objective is not None:
         nearest, _ = distances.nearest_centers(np.ascontiguousarray(cells.means.T), best)
-        sizes = np.bincount(nearest, weights=cells.rows, minlength=ask.count).astype(np.float64)
-        ask.opening.record_start(objective, sizes)
+        ask.opening.record_start(np.asarray(nearest, np.int64), ask.count)
     return StartCenters(best, missing)
 
 

@@ -6,7 +6,7 @@ not affect the others. The same run gives the same description, resumed or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,47 +15,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedclust.app import indices
 from fedclust.app.analysis import epsilon_curve
-from fedclust.app.analysis.hidden_counts import hide_derivable_counts
+from fedclust.app.analysis.describe_rows import (
+    NO_CELLS_REASON,
+    OpenedCellsDescriber,
+    RowSplitDescriber,
+    describe_indices,
+    describe_sizes,
+    refusal_reason,
+)
 from fedclust.app.analysis.k_curve import describe_choice
 from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts
-from fedclust.app.analysis.opened_clusters import NEVER_OPENED_REASON, centers_to_ask_about
 from fedclust.app.analysis.part_guard import PartGuard, json_values
 from fedclust.app.analysis.what_left import list_what_left
 from fedclust.app.choose_k import Selection
-from fedclust.core.effects import ALL_PARTIES, Protocol
-from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import QuorumLost, StudyError, Waiting
-from fedclust.core.release import HIDDEN_COUNT
-from fedclust.core.site_interface import View
-from fedclust.core.types import Floats, Ints
 from fedclust.federation.derived_federations import federation_of_rows
-from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation
+from fedclust.federation.federation import Federation
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
 from fedclust.models.methods import method_of_model
-from fedclust.questions import cluster_indices as index_sums
-from fedclust.questions import composition, pca, standardisation
 
 ANALYSIS_FORMAT, ANALYSIS_VERSION = "fedclust-analysis", 1
-RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
-    {
-        "handler-not-allowed",
-        "too-few-rows",
-        "not-a-sum",
-        "too-few-parties",
-        "aggregation-too-weak",
-        "points-not-allowed",
-        "weights-not-allowed",
-        "too-many-calls",
-        "too-many-numbers",
-        "abstains",
-        "another-cohort",
-        "cohort-too-close",
-        "not-approved",
-        "over-budget",
-        "not-private",
-    }
-)
 NO_CENTERS_REASON = "The method has no centres, so rows cannot be counted by their nearest centre."
 UNREAD_LIMITS_REASON = "The model does not say whether its sites may be asked further questions."
 
@@ -125,7 +105,7 @@ def _describe_origin(model: Model, facts: ModelFacts, fed: Federation) -> dict[s
 
 def _choose_describer(
     model: Model, facts: ModelFacts, fed: Federation, parts: PartGuard
-) -> _RowSplitDescriber | _ColumnSplitDescriber | _ClosedSitesDescriber | _PrivateDescriber | _LaterRoundDescriber:
+) -> RowSplitDescriber | _ColumnSplitDescriber | _ClosedSitesDescriber | _PrivateDescriber | _LaterRoundDescriber:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if facts.has_unread_limits:
         return _ClosedSitesDescriber(facts, {"absent": UNREAD_LIMITS_REASON})
@@ -138,119 +118,15 @@ def _choose_describer(
     if fed.split == "columns":
         return _ColumnSplitDescriber(model, facts, fed)
     try:
-        if model.opens_floored and model.opened_centers_ is None:
-            return _ClosedSitesDescriber(facts, {"absent": NEVER_OPENED_REASON})
-        return _RowSplitDescriber(model, facts, fed, parts)
+        if model.opens_floored and not any(model.opened_cells_ or ()):
+            return _ClosedSitesDescriber(facts, {"absent": NO_CELLS_REASON})
+        return (OpenedCellsDescriber if model.opens_floored else RowSplitDescriber)(model, facts, fed, parts)
     except QuorumLost as lost:
-        return _ClosedSitesDescriber(facts, _refusal_reason(lost))
+        return _ClosedSitesDescriber(facts, refusal_reason(lost))
     except Waiting:
         raise
     except Exception as error:  # noqa: BLE001 a finished run stays finished
         return _ClosedSitesDescriber(facts, parts.absent("statistics of the rows", error))
-
-
-def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
-    """Return the reason if the sites' own rules refuse; a missing answer for any other reason ends the run."""
-    if not set(lost.missing.values()) <= RULE_CODES:
-        raise lost
-    reasons = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
-    return {"absent": f"Sites did not answer ({reasons})."}
-
-
-@dataclass
-class _RowSplitDescriber:
-    """Sites with whole rows."""
-
-    model: CentersModel
-    facts: ModelFacts
-    fed: Federation
-    parts: PartGuard
-
-    def __post_init__(self) -> None:
-        self.view, self.centers, self.columns = self._run_protocol(self._look_at_columns())
-        self.asked = centers_to_ask_about(self.model, self.fed, self.centers, self.parts)
-        try:
-            asked = self._ask_sites(self._plane_and_spread)
-        except (QuorumLost, Waiting):
-            raise
-        except Exception as error:  # noqa: BLE001 a finished run stays finished
-            asked = self.parts.absent("map", error)
-        self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
-        self.plane: pca.Plane | None = None if self.absent else asked[0]
-        self.spread: pca.ClusterSpread | None = None if self.absent else asked[1]
-
-    def _run_protocol(self, protocol: Protocol[Any]) -> Any:
-        return self.fed.run(
-            protocol, quorum=self.model.quorum, missing=self.facts.missing, asks_multiple=SHORT_PROTOCOL_ASKS
-        )[0]
-
-    def _ask_sites(self, script: Callable[[], Protocol[Any]]) -> Any:
-        """Return the result of a script, or why the sites refused it."""
-        try:
-            return self._run_protocol(script())
-        except QuorumLost as lost:
-            return _refusal_reason(lost)
-        except StudyError as unfit:
-            return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
-
-    def _look_at_columns(self) -> Protocol[tuple[View, Floats, standardisation.ColumnStatistics]]:
-        """Return the columns as the model sees them, with valid bounds, and their means and standard deviations."""
-        view, centers = yield from indices.model_view(self.model, self.fed)
-        return view, centers, (yield from standardisation.column_statistics(view))
-
-    def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
-        everyone = self.model.quorum == ALL_PARTIES
-        plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
-        return plane, (yield from pca.cluster_spread(self.view, self.asked, plane))
-
-    def profiles(self) -> dict[str, Any]:
-        spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
-        sd = np.where(self.columns.sd > 0, self.columns.sd, 1.0)
-        return {
-            "centers": self.view.to_original_units(self.centers),
-            "standardised": (self.centers - self.columns.mean) / sd,
-            "against": "all rows",
-            "mean": self.view.to_original_units(self.columns.mean[None, :])[0],
-            "sd": self.columns.sd * spread,
-        }
-
-    def map(self) -> dict[str, Any]:
-        if self.plane is None or self.spread is None:
-            return self.absent or {}
-        names, used = self.fed.columns, self.plane.columns
-        return {
-            "columns": [names[at] for at in used],
-            "left_out": len(names) - len(used),
-            "axes": self.plane.axes,
-            "shares": list(self.plane.variance_shares),
-            "centers": self.spread.places,
-            "means": self.spread.means,
-            "covariances": self.spread.covariances,
-        }
-
-    def sizes(self) -> dict[str, Any]:
-        return self.absent or {} if self.spread is None else _describe_sizes(self.facts, self.spread.counts)
-
-    def indices(self) -> dict[str, Any]:
-        whole = self.view.missing != "partial"  # with missing values there are no means by label
-        names = [name for name in index_sums.BEST_DIRECTION if whole or name not in index_sums.CRISP_INDICES]
-        if len(self.centers) < 2 and self.fed.aggregation.has_fixed_rounds:
-            # Ask for an index even with one cluster; otherwise the coordinator would see that there is only one.
-            with np.errstate(all="ignore"):
-                self._ask_sites(
-                    lambda: index_sums.compute_indices(self.view, np.repeat(self.asked, 2, axis=0), 2.0, names)
-                )
-        found = self._ask_sites(lambda: index_sums.compute_indices(self.view, self.asked, self.facts.fuzziness, names))
-        return found if "absent" in found else _describe_indices(found)
-
-    def composition(self) -> dict[str, Any]:
-        if self.fed.aggregation.mode != "plain":
-            return {"absent": "Only sums over all sites are revealed. The counts of each site stay at that site."}
-        found = self._ask_sites(lambda: composition.compositions(self.view, self.asked))
-        if "absent" in found:
-            return dict(found)
-        counts = {party: [None if n == HIDDEN_COUNT else n for n in own.tolist()] for party, own in found.items()}
-        return {"sites": hide_derivable_counts(counts)}
 
 
 @dataclass
@@ -274,11 +150,11 @@ class _ColumnSplitDescriber:
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
             return {"absent": "Labels stay at the sites."}
-        return _describe_sizes(self.facts, np.bincount(self.model.labels_, minlength=self.facts.cluster_count))
+        return describe_sizes(self.facts, np.bincount(self.model.labels_, minlength=self.facts.cluster_count))
 
     def indices(self) -> dict[str, Any]:
         try:
-            return _describe_indices(indices.scores(self.model, self.fed))
+            return describe_indices(indices.scores(self.model, self.fed))
         except StudyError as unfit:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
@@ -351,19 +227,11 @@ def _profiles_of_centers(facts: ModelFacts) -> dict[str, Any]:
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
 
 
-def _describe_sizes(facts: ModelFacts, counts: Ints) -> dict[str, Any]:
-    return {"rows": counts.tolist(), "weights": facts.cluster_sizes if facts.is_soft else None}
-
-
 def _describe_weights(facts: ModelFacts) -> dict[str, Any]:
     """Sizes where rows are not counted again."""
     if facts.cluster_sizes is None:
         return {"absent": "The method does not report the number of rows of each cluster."}
-    return _describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
-
-
-def _describe_indices(values: Mapping[str, float]) -> dict[str, Any]:
-    return {name: {"value": value, "best": index_sums.BEST_DIRECTION[name]} for name, value in values.items()}
+    return describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
 
 
 def _describe_fuzziness(facts: ModelFacts, found: Mapping[str, Any]) -> dict[str, Any]:
