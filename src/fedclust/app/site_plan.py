@@ -18,6 +18,7 @@ import numpy as np
 
 from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
 from fedclust.app.analysis import describe
+from fedclust.app.audit.recovered_rows import OpenedSums
 from fedclust.app.choose_k import DEFAULT_KS, select_k
 from fedclust.app.search_allowances import search_allowances
 from fedclust.app.start_allowances import start_allowances
@@ -33,12 +34,8 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
-from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
-from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment
-from fedclust.questions.choice_of_k.choice_questions import GroupMoments
-from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 from fedclust.questions.composition import composition
 from fedclust.site.approval import digest_study
 from fedclust.site.gate import Gate
@@ -171,24 +168,14 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
 
 def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
     """Return how many rows are a difference of at most three sums that the rehearsal opened over this site's rows."""
-    seen = [
-        Observation(
-            call.step,
-            call.handler,
-            call.cohort,
-            plain_fields(call.message),
-            {name: release.field_value(name) for name in release.schema()},
-        )
-        for call, release in rehearsal
-        if call.want == "total"
-    ]
-    counts, sums = opened_cells(seen)
-    groups = [(call.message, release) for call, release in rehearsal if isinstance(release, GroupMoments)]
-    if not (len(counts) or groups) or missing == "partial":
+    opened = OpenedSums()
+    for call, release in rehearsal:
+        if call.want == "total":
+            opened.add(call.step, call.handler, call.cohort, call.message, release)
+    if opened.is_empty or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
-    rows = rows[~np.isnan(rows).any(axis=1)]
-    return int((rows_by_differences(counts, sums, rows) | rows_shown_by_choice(groups, rows)).sum())
+    return int(opened.recovered_rows(rows[~np.isnan(rows).any(axis=1)]).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:

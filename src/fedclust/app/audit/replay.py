@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from fedclust.core.errors import DataError, FedclustError, StudyError
 from fedclust.core.journal import ANSWER_RECORD, Journal
 from fedclust.core.types import Floats, PartyId
 from fedclust.privacy.attacks.transcript import Observation
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class RunHistory:
     lead: list[Observation] = field(default_factory=list)
     sites: Mapping[PartyId, list[Observation]] = field(default_factory=dict)
     rows: Mapping[PartyId, Floats] = field(default_factory=dict)
+    groups: Sequence[tuple[Any, GroupMoments]] = ()  # the sums of a choice of K, with their questions
     why_unchecked: str = ""
 
 
@@ -90,6 +92,7 @@ def _replay_from_journal(ready: OpenStudy, copy: Path) -> RunHistory:
         recording.lead_view() if recording.blind else [],
         {party: recording.site_view(party) for party in fed.parties},
         {party: _rows_without_gaps(own_data) for party, own_data in fed.site_data.items()},
+        [(one.ask.message, one.total) for one in recording.opened_sums if isinstance(one.total, GroupMoments)],
     )
 
 

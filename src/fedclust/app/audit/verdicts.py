@@ -13,10 +13,11 @@ from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
-from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
+from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
 from fedclust.privacy.attacks.shown_points import POINT_FIELDS
+from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
 ATTACK_TITLES = {
     "a": "one site's sums, compared between rounds",
@@ -94,12 +95,14 @@ def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) 
     """Count the rows that are a difference of at most three sums; most such differences are no rows, so rows must be
     there to compare with.
     """
-    counts, places = opened_cells(sums)
-    if not len(counts) or not history.rows:
+    if not history.rows:
         return []
     rows = np.concatenate(list(history.rows.values()))
     owners = np.repeat(list(history.rows), [len(own) for own in history.rows.values()])
-    shown = rows_by_differences(counts, places, rows)
+    cells = [*opened_cells(sums), *(cells_of_choice(history.groups, rows) if sums else ())]
+    if not cells:
+        return []
+    shown = rows_by_differences([*cells, CellSums.of_all_rows(rows)], rows)
     exact, sites = int(shown.sum()), tuple(sorted(set(owners[shown].tolist())))
     sentence = (
         f"{_format_row_count(exact)} can be computed exactly from two or three sums, by whoever knows which to take."

@@ -1,57 +1,202 @@
-"""Attack a4: any one, two or three cells whose counts and sums were opened, in any iterations and fits, show a row.
+"""Attack a4: any one, two or three cells whose counts and sums were opened, in any question of a run, show a row.
 
 The difference of two cells of n and n + 1 rows is a row if one lies inside the other, and so is that of one cell and
 two disjoint ones. The attack takes every such difference of one row. Most of its points are no rows, because the cells
 overlap in other ways; so it is scored with the rows at hand, as an upper bound for whoever knows which are right.
+
+Some questions open sums of a few linear combinations of the columns. Cells are compared in all combinations that both
+of them show; a row counts as shown if it is found there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
-from fedclust.privacy.attacks.transcript import Transcript
+from fedclust.privacy.attacks.transcript import Observation, Transcript
 
 MAX_CELLS = 1000  # of which all threes are tried
+RANK_TOLERANCE = 1e-9
+TREE_FIELDS = ("cells", "kinds", "places", "directions", "widths", "children")
+MIN_SHARED_COMBINATIONS = 2  # of two sets of linear combinations: one number may equal that of a row by chance
 
 
-def opened_cells(transcript: Transcript) -> tuple[Ints, Floats]:
-    """Return the counts and the sums, in original units, of all distinct cells that an observer saw."""
-    found: dict[tuple[float, ...], tuple[int, Floats]] = {}
-    for seen in transcript:
-        for count, total in CELL_FIELDS:
-            if not seen.has_fields(count, total) or seen.floats_of(count).ndim != 1:
-                continue
-            if "m" in seen.asked and float(seen.asked["m"]) != 1.0:
-                continue  # weights of fuzzy clusters are no counts
-            counts, sums = seen.floats_of(count), seen.floats_of(total)
-            if sums.shape[:-1] != counts.shape or (counts != np.rint(counts)).any():
-                continue  # sums of many mixtures, whose weights are no counts
-            for rows, pull in zip(counts, sums, strict=True):
-                if rows > 0:
-                    place = seen.to_original_units(pull / rows) * rows
-                    found.setdefault((rows, *pull.tolist()), (int(rows), place))
-    if not found:
-        return np.zeros(0, np.int64), np.zeros((0, 0))
-    listed = list(found.values())
-    return np.array([rows for rows, _ in listed]), np.stack([place for _, place in listed])
+@dataclass(frozen=True)
+class CellSums:
+    """The numbers of rows of some cells, and the sums of linear combinations (combinations, columns) of their rows."""
+
+    counts: Ints
+    sums: Floats
+    combinations: Floats
+
+    @classmethod
+    def of_all_rows(cls, rows: Floats) -> CellSums:
+        """The cell of all rows, whose sum every scaling opens."""
+        return cls(np.array([len(rows)]), rows.sum(axis=0)[None], np.eye(rows.shape[1]))
 
 
-def rows_by_differences(counts: Ints, sums: Floats, rows: Array) -> Bools:
+def opened_cells(transcript: Transcript) -> list[CellSums]:
+    """Return all cells that an observer saw, in original units."""
+    found = [own for seen in transcript if (own := _cells_of_columns(seen)) is not None]
+    return [*found, *_cells_of_trees(transcript)]
+
+
+def count_cells(cells: Iterable[CellSums]) -> int:
+    """Return the number of distinct cells."""
+    return len({(n, *own.tolist()) for one in cells for n, own in zip(one.counts.tolist(), one.sums, strict=True)})
+
+
+def rows_by_differences(cells: Sequence[CellSums], rows: Array) -> Bools:
     """Return which rows are the difference of at most three cells, up to rounding.
 
     >>> rows = np.array([[1.0], [2.0], [5.0], [9.0]])
-    >>> counts, sums = np.array([2, 3, 4]), np.array([[3.0], [8.0], [17.0]])  # {1, 2}, {1, 2, 5}, all
-    >>> rows_by_differences(counts, sums, rows).tolist()
+    >>> cells = CellSums(np.array([2, 3, 4]), np.array([[3.0], [8.0], [17.0]]), np.eye(1))  # {1, 2}, {1, 2, 5}, all
+    >>> rows_by_differences([cells], rows).tolist()
     [False, False, True, True]
     """
-    kept = slice(0, MAX_CELLS)
-    counts, sums = counts[kept], sums[kept]
-    known = _RowIndex(np.asarray(rows, np.float64))
+    rows = np.asarray(rows, np.float64)
+    found = np.zeros(len(rows), np.bool_)
+    if not len(rows):
+        return found
+    deviation = rows.std(axis=0)
+    scale = np.where(deviation > 0, deviation, 1.0)
+    seen = [_in_basis(one, scale) for one in cells if one.counts.any()]
+    for basis in _comparable_spaces([own.basis for own in seen]):
+        inside = [own.project(basis) for own in seen if own.shows(basis)]
+        counts = np.concatenate([counts for counts, _ in inside])
+        sums = np.concatenate([sums for _, sums in inside])
+        found |= _single_rows(*_distinct(counts, sums), (rows / scale) @ basis.T)
+    return found
+
+
+def _cells_of_columns(seen: Observation) -> CellSums | None:
+    """Cells whose sums are those of all columns."""
+    for count, total in (*CELL_FIELDS, ("counts", "sums")):
+        if not seen.has_fields(count, total) or "centers" not in seen.asked:
+            continue
+        if "m" in seen.asked and float(seen.asked["m"]) != 1.0:
+            continue  # weights of fuzzy clusters are no counts
+        counts, sums = seen.floats_of(count), seen.floats_of(total)
+        if (count, total) == ("counts", "sums") and counts.ndim == 2:
+            counts = counts[:, 0]  # the others say how many rows have each column
+        if counts.ndim != 1 or sums.shape[:-1] != counts.shape or (counts != np.rint(counts)).any():
+            continue  # sums of many mixtures, whose weights are no counts
+        some = counts > 0
+        rows = counts[some][:, None]
+        places = np.array([seen.to_original_units(mean) for mean in sums[some] / rows]).reshape(-1, sums.shape[1])
+        return CellSums(counts[some].astype(np.int64), places * rows, np.eye(sums.shape[1]))
+    return None
+
+
+_Node = tuple[object, ...]
+"""A cell of a tree by the cuts that lead to it."""
+
+
+def _cells_of_trees(transcript: Transcript) -> Iterator[CellSums]:
+    """Cells whose sums are those along the axes of a tree, with parts that are what other parts leave of a cell."""
+    known: dict[_Node, tuple[float, Floats]] = {}
+    for seen in transcript:
+        if not (seen.has_fields("counts", "sums") and {"axes", "children", "asked"} <= set(seen.asked)):
+            continue
+        asked = seen.asked
+        axes = np.asarray(asked["axes"], np.float64)
+        origin, spread = asked.get("origin"), asked.get("spread")
+        whole = np.asarray(asked["mean"], np.float64) + (0.0 if origin is None else origin / spread)
+        nodes, cuts = _nodes(asked, axes)
+        own = []
+        for cell, count, total in zip(
+            np.asarray(asked["asked"]).tolist(), seen.floats_of("counts"), seen.floats_of("sums"), strict=True
+        ):
+            known[nodes[cell]] = float(count), total + count * (whole @ axes)
+            own.append(known[nodes[cell]])
+        for cell, parts in cuts:
+            left = [part for part in parts if part not in known]
+            if len(left) == 1 and cell in known:
+                rest = [known[part] for part in parts if part in known]
+                count = known[cell][0] - sum(part for part, _ in rest)
+                known[left[0]] = count, known[cell][1] - np.sum([total for _, total in rest], axis=0)
+                own.append(known[left[0]])
+        if own:
+            counts, sums = np.array([n for n, _ in own]), np.stack([total for _, total in own])
+            yield CellSums(counts.astype(np.int64), sums, axes.T / (1.0 if spread is None else np.asarray(spread)))
+
+
+def _nodes(asked: Mapping[str, Any], axes: Floats) -> tuple[dict[int, _Node], list[tuple[_Node, list[_Node]]]]:
+    """The cells of a question's tree by number, and each cell that is cut with its parts."""
+    fields = {name: np.asarray(asked[name]) for name in TREE_FIELDS}
+    nodes: dict[int, _Node] = {0: (axes.tobytes(), np.asarray(asked["mean"]).tobytes())}
+    cuts = list[tuple[_Node, list[_Node]]]()
+    for at, cell in enumerate(fields["cells"].tolist()):
+        cut = tuple(fields[name][at].tobytes() for name in ("kinds", "places", "directions", "widths"))
+        parts = {child: (nodes[cell], cut, part) for part, child in enumerate(fields["children"][at].tolist())}
+        nodes |= {child: part for child, part in parts.items() if child > 0}
+        cuts.append((nodes[cell], [part for child, part in parts.items() if child > 0]))
+    return nodes, cuts
+
+
+@dataclass(frozen=True)
+class _SeenCells:
+    """Cells in an orthonormal basis of the combinations that are known of them."""
+
+    counts: Ints
+    sums: Floats
+    basis: Floats
+
+    def shows(self, basis: Floats) -> bool:
+        """Whether the coordinates in another basis follow from these."""
+        return bool(np.abs(basis - basis @ self.basis.T @ self.basis).max(initial=0.0) < RANK_TOLERANCE)
+
+    def project(self, basis: Floats) -> tuple[Ints, Floats]:
+        return self.counts, self.sums @ (basis @ self.basis.T).T
+
+
+def _in_basis(cells: CellSums, scale: Floats) -> _SeenCells:
+    left, values, right = np.linalg.svd(cells.combinations * scale, full_matrices=False)
+    rank = int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum())
+    basis = np.eye(len(scale)) if rank == len(scale) else right[:rank]
+    coordinates = (cells.sums @ left[:, :rank]) / values[:rank]
+    return _SeenCells(cells.counts, coordinates @ (right[:rank] @ basis.T), basis)
+
+
+def _comparable_spaces(bases: Sequence[Floats]) -> list[Floats]:
+    """The spaces that cells are compared in: those of all cells, and what any two of them have in common."""
+    found: list[Floats] = []
+    for basis in bases:
+        _add_space(found, basis)
+    for one in tuple(found):
+        for other in tuple(found):
+            left, values, _ = np.linalg.svd(one @ other.T)
+            common = left[:, : len(values)].T[values > 1 - RANK_TOLERANCE] @ one
+            if len(common) >= MIN_SHARED_COMBINATIONS:
+                _add_space(found, common)
+    return found
+
+
+def _add_space(found: list[Floats], basis: Floats) -> None:
+    """Add a space unless it is there already."""
+    for known in found:
+        if known.shape == basis.shape and np.abs(basis - basis @ known.T @ known).max(initial=0.0) < RANK_TOLERANCE:
+            return
+    found.append(basis)
+
+
+def _distinct(counts: Ints, sums: Floats) -> tuple[Ints, Floats]:
+    """Each cell once; sums that differ only by rounding count as one."""
+    digits = np.column_stack([counts, np.array([[float(f"{value:.10e}") for value in own] for own in sums])])
+    _, first = np.unique(digits, axis=0, return_index=True)
+    kept = np.sort(first)[:MAX_CELLS]
+    return counts[kept], sums[kept]
+
+
+def _single_rows(counts: Ints, sums: Floats, rows: Floats) -> Bools:
+    """Which rows are the difference of at most three cells."""
+    known = _RowIndex(rows)
     known.mark(sums[counts == 1])
     first, second = np.triu_indices(len(counts), 1)
     apart = counts[first] - counts[second]

@@ -1,7 +1,7 @@
-"""Which rows a choice of K shows: those that are the difference of two or three sums that it opened.
+"""The sums that a choice of K opened, as sums of linear combinations of the columns, for attacks on them.
 
-The sums are over the numbers and the flags of rows, not over their columns, so rows are compared by these. A cell that
-was not asked for counts as well, if it is the difference of two others.
+The sums are over the numbers and the flags of rows. A flag is a linear function of its column, which has two values. A
+cell that was not asked for counts as well, if it is the difference of two others.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedclust.core.types import Bools, Floats
-from fedclust.privacy.attacks.cell_differences import rows_by_differences
+from fedclust.core.types import Floats
+from fedclust.privacy.attacks.cell_differences import CellSums
 from fedclust.questions.choice_of_k.cell_growth import group_sums
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments
 from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion
@@ -19,16 +19,26 @@ from fedclust.questions.choice_of_k.component_questions import ComponentsQuestio
 OpenedGroups = Sequence[tuple[CellsQuestion | ComponentsQuestion, GroupMoments]]
 
 
-def rows_shown_by_choice(opened: OpenedGroups, rows: Floats) -> Bools:
-    """Return which rows, without missing values, the sums of one choice of K show."""
+def cells_of_choice(opened: OpenedGroups, rows: Floats) -> list[CellSums]:
+    """Return the cells and components of one choice of K over rows without missing values."""
     if not opened:
-        return np.zeros(len(rows), np.bool_)
+        return []
     counts, sums = _all_groups(opened)
-    ask = opened[0][0]
-    y, flags = ask.row_map.apply((rows[:, ask.columns].T - ask.mean[:, None]) / ask.sd[:, None])
+    ask, width = opened[0][0], rows.shape[1]
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    of_column = np.eye(width)[ask.columns]
+    flagged = ask.columns[ask.row_map.flagged]
+    combinations = np.concatenate(
+        [
+            (ask.row_map.axes.T / ask.sd) @ of_column,
+            of_column[ask.row_map.flagged] / np.where(high > low, high - low, 1.0)[flagged, None],
+        ]
+    )
+    offset = combinations[: ask.row_map.axes.shape[1]] @ (ask.mean @ of_column)
+    upper = np.where(high > low, low / np.where(high > low, high - low, 1.0), 0.0)[flagged]
     some = counts > 0
-    places = np.concatenate([y, flags]).T
-    return rows_by_differences(counts[some].astype(np.int64), sums[some], np.ascontiguousarray(places))
+    moved = sums[some] + counts[some][:, None] * np.concatenate([offset, upper])
+    return [CellSums(counts[some].astype(np.int64), moved, combinations)]
 
 
 def _all_groups(opened: OpenedGroups) -> tuple[Floats, Floats]:

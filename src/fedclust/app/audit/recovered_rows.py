@@ -1,0 +1,73 @@
+"""How many rows the product's attacks recover from the sums that a run opened: the number in its plan and report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.release import Release
+from fedclust.core.types import Bools, Floats, PartyId
+from fedclust.privacy import attacks
+from fedclust.privacy.attacks import Observation, RecoveredPoint
+from fedclust.privacy.attacks.cell_differences import CellSums, count_cells, opened_cells, rows_by_differences
+from fedclust.privacy.attacks.differencing import CELL_FIELDS
+from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
+from fedclust.privacy.attacks.transcript import plain_fields
+from fedclust.questions.choice_of_k.choice_questions import GroupMoments
+from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
+
+
+@dataclass
+class OpenedSums:
+    """The sums that were opened in a run, with their questions."""
+
+    seen: list[Observation] = field(default_factory=list)
+    groups: list[tuple[Any, GroupMoments]] = field(default_factory=list)  # of a choice of K
+
+    def add(self, step: int, question: str, parties: tuple[PartyId, ...], message: Any, answer: Release) -> None:
+        """Add one sum."""
+        if isinstance(answer, GroupMoments):
+            self.groups.append((message, answer))
+            return
+        fields = {name: answer.field_value(name) for name in answer.schema()}
+        self.seen.append(Observation(step, question, parties, plain_fields(message), fields))
+
+    def cells(self, rows: Floats) -> list[CellSums]:
+        """Return every cell that was opened over these rows, and the cell of all rows."""
+        found = [*opened_cells(self.seen), *cells_of_choice(self.groups, rows)]
+        return [*found, CellSums.of_all_rows(rows)] if found else []
+
+    def count(self, rows: Floats) -> int:
+        """Return how many distinct cells were opened."""
+        return count_cells(self.cells(rows))
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there are sums in which each row counts with its memberships."""
+        return any("m" in one.asked and float(one.asked["m"]) > 1 for one in self.seen)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was opened that shows clusters or groups of rows."""
+        kinds = any(one.has_fields(*pair) for one in self.seen for pair in (*CELL_FIELDS, ("counts", "sums")))
+        return not (kinds or self.groups)
+
+    def recovered_rows(self, rows: Floats) -> Bools:
+        """Return which rows follow from the sums by any attack of the product: those of `rows` without gaps."""
+        by_attacks = [*attacks.attack_by_differencing(self.seen)]
+        if self.has_weights:
+            by_attacks += attacks.attack_fuzzy_sums(self.seen)
+        return rows_by_differences(self.cells(rows), rows) | _rows_at(by_attacks, rows)
+
+
+def _rows_at(points: Sequence[RecoveredPoint], rows: Floats) -> Bools:
+    """Which rows are exactly at some of the points."""
+    reach = EXACT_TOLERANCE * np.abs(rows).max(axis=0, initial=0.0)
+    found = np.zeros(len(rows), np.bool_)
+    for one in points:
+        if np.shape(one.point) == rows.shape[1:]:
+            found |= (np.abs(rows - one.point) <= reach).all(axis=1)
+    return found
