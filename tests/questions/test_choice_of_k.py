@@ -10,6 +10,7 @@ import fedclust as fc
 from benchmarks.drawn_groups import draw
 from fedclust.core.effects import rewrite
 from fedclust.core.errors import DataError
+from fedclust.privacy.attacks.cell_differences import rows_by_differences
 from fedclust.questions import bounds, standardisation
 from fedclust.questions.choice_of_k import basins, cell_growth, choice, matrices, valleys
 from fedclust.questions.choice_of_k.choice import KChoice
@@ -21,7 +22,7 @@ from fedclust.questions.choice_of_k.evidence import (
     partition_evidence,
 )
 from fedclust.questions.choice_of_k.joins import join_by_evidence
-from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
+from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
 
 def dealt(X, parties, seed=0):
@@ -356,12 +357,12 @@ def opened_groups(X, floor):
 def test_rows_that_differences_of_cells_show_are_counted():
     # Rows far apart get cells of their own, or of a few rows
     X = np.concatenate([draw("unequal", 3).rows[:200], 1000 * np.eye(10)[:3, : draw("unequal", 3).rows.shape[1]]])
-    shown = rows_shown_by_choice(opened_groups(X, 1), X)
+    shown = rows_by_differences(cells_of_choice(opened_groups(X, 1), X), X)
     assert shown[-3:].all()
-    assert not rows_shown_by_choice([], X).any()
+    assert not cells_of_choice([], X)
 
 
 @pytest.mark.parametrize("kind", ["unequal", "t", "mixed", "moons"])
 def test_with_a_floor_no_difference_of_three_sums_is_a_row(kind):
     X = draw(kind, 3).rows
-    assert not rows_shown_by_choice(opened_groups(X, 10), X).any()
+    assert not rows_by_differences(cells_of_choice(opened_groups(X, 10), X), X).any()

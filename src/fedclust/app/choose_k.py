@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
+from fedclust.algorithms.cmeans.choice_cells import record_choice
 from fedclust.app import indices
 from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, agreement_without_each_site
 from fedclust.core.effects import ALL_PARTIES, Protocol
@@ -180,7 +181,8 @@ def _look_at_rows(fits: FitsForEachK) -> Protocol[tuple[int, KChoice]]:
     view = yield from _estimator_view(fits.estimator, fits.fed, scale="none")
     everyone = fits.estimator.quorum == ALL_PARTIES
     floor = fits.estimator.opening_floor
-    return rows, (yield from choose_groups(view, seed=fits.seed, floor=floor, everyone=everyone))
+    choice = choose_groups(view, seed=fits.seed, floor=floor, everyone=everyone)
+    return rows, (yield from record_choice(choice, fits.fed.opening_record) if fits.estimator.opens_floored else choice)
 
 
 def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:

@@ -31,6 +31,7 @@ LISTED_QUESTIONS = frozenset(
         "centers_for_each_k.cluster_moments",
         "centers_for_each_k.gains",
         "centers_for_each_k.widths",
+        "choice_cells.leaf_sums",
         "choice_questions.cell_histograms",
         "choice_questions.cell_moments",
         "choice_questions.power_sums",

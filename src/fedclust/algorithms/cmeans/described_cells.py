@@ -69,7 +69,7 @@ def _blocks_of_cells(site: Site, ask: DescribedCells) -> Iterator[tuple[int, Arr
         if not (known and has_opened(site, ask.partitions[number], cell)):
             raise KeysRefused("a description is about cells that have been opened before")
     for at, (number, cell) in enumerate(named):
-        for block in select_blocks(site, ask.partitions[number], cell):
+        for block in select_blocks(site, ask.view, ask.partitions[number], cell):
             yield at, block
 
 

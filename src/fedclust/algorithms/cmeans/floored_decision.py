@@ -38,6 +38,7 @@ class OpeningRecord:
 
     earlier: tuple[OpenedPartition, ...] = ()
     start: StartFacts | None = None  # of the initial centres that the next fit begins with
+    leaves: Partition | None = None  # the cells that a choice of K has opened
     has_secret: bool = False
 
     def add(self, partition: Partition, opened: Bools) -> None:

@@ -208,19 +208,17 @@ class OpeningQuestion(ViewedQuestion):
     ) -> OpeningQuestion:
         """Return the question that follows a verdict, for all cells or those that are wanted."""
         all_cells = np.ones(asked.partition.cells, bool)
-        return cls(
-            asked.partition.view, centers, 1.0, asked, allowed, signature, all_cells if wanted is None else wanted
-        )
+        return cls(asked.view, centers, 1.0, asked, allowed, signature, all_cells if wanted is None else wanted)
 
     @property
     def is_sound(self) -> bool:
         """Whether each cell has a centre: the cells of these centres were tested, or groups of other cells."""
         partition = self.asked.partition
-        if partition.kind == "groups":
+        if partition.has_groups:
             fits = partition.cells == len(self.centers) + 1 and not self.wanted[-1]
         else:
             fits = partition.digest == nearest_partition(self.view, self.centers).digest
-        return bool(self.m == 1 and fits)
+        return bool(self.m == 1 and fits and self.view.missing == self.asked.view.missing)
 
 
 @dataclass(frozen=True)
@@ -247,12 +245,12 @@ def open_moments(site: Site, ask: OpeningQuestion) -> Keep[OpenedMoments]:
     opened, partition = _checked_verdict(site, ask) & ask.wanted, ask.asked.partition
     if not ask.is_sound:
         raise WireError("sums are opened around the centres whose cells were tested, in the same view")
-    mass, pull, reach = row_split.make_question(partition.view, ask.centers, 1.0).units
+    mass, pull, reach = row_split.make_question(ask.view, ask.centers, 1.0).units
     sums = Sums.zeros(mass, pull, int(reach))
     scatter = np.zeros((len(ask.centers), 2), np.uint64)
     for cell in np.flatnonzero(opened):
         own = Sums.zeros(mass[[cell]], pull[[cell]], int(reach))
-        for block in select_blocks(site, partition, int(cell)):
+        for block in select_blocks(site, ask.view, partition, int(cell)):
             hard_sweep.accumulate(own, block, ask.centers[[cell]])
         sums.mass[cell], sums.pull[cell], scatter[cell] = own.mass[0], own.pull[0], own.objective
     found = OpenedMoments(Exact(sums.mass, mass), Exact(sums.pull, pull), Exact(scatter, reach))

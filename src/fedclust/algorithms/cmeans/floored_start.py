@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.choice_cells import LeavesQuestion, leaf_sums
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
-from fedclust.algorithms.cmeans.opened_cells import group_leaves, tree_partition, whole_table
+from fedclust.algorithms.cmeans.opened_cells import group_cells, group_leaves, tree_partition, whole_table
 from fedclust.algorithms.shared.cell_sums import PartsQuestion
-from fedclust.core.effects import Protocol
+from fedclust.algorithms.shared.cell_tree import CellMeans, Frame
+from fedclust.core.effects import Protocol, total
 from fedclust.core.site_interface import View
 from fedclust.core.types import Bools, Ints
+from fedclust.kernels.row_sample import sample_share
+from fedclust.questions.standardisation import ColumnStatistics
 
 
 @dataclass
@@ -23,6 +27,22 @@ class FlooredCells:
     floor: int
     roles: Roles
     record: OpeningRecord
+    leaves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the cells of a choice that means come from
+
+    def known_cells(self, found: ColumnStatistics, seed: int) -> Protocol[CellMeans | None]:
+        """The cells that a choice of K has opened, seen in all columns; None if there was no choice."""
+        partition = self.record.leaves
+        if partition is None:
+            return None
+        answer = yield from total(leaf_sums, LeavesQuestion(self.view, partition))
+        counts = answer.counts.to_floats()
+        self.leaves = np.flatnonzero(counts > 0)
+        rows = counts[self.leaves]
+        means = answer.sums.to_floats()[self.leaves] / rows[:, None]
+        share = sample_share(float(found.counts.max()))
+        frame = Frame(self.view, seed, share, found.mean, np.full(len(found.mean), np.inf))
+        widths = np.tile(found.sd, (len(means), 1))
+        return CellMeans(frame, means, rows, np.eye(len(found.mean)), means - found.mean, widths)
 
     def may_open_parts(self, ask: PartsQuestion) -> Protocol[Bools]:
         """Which of the parts that a question asks for may be opened."""
@@ -34,6 +54,9 @@ class FlooredCells:
 
     def record_start(self, nearest: Ints, centers: int) -> None:
         """Note which of the initial centres is nearest to the mean of each leaf, in the order of the leaves."""
+        if self.record.leaves is not None:
+            self.record.start = StartFacts(group_cells(self.record.leaves, self.leaves, nearest, centers))
+            return
         tree = [one.partition for one in self.record.earlier if one.partition.kind == "tree"]
         if tree:
             self.record.start = StartFacts(group_leaves(tree[-1], nearest, centers))

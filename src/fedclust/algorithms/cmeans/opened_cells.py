@@ -21,10 +21,14 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.kernels import distances
 from fedclust.kernels.row_sample import WHOLE_TABLE, in_sample
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, RowMap
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_CELLS = 1 << 16  # of all these partitions
 MAX_UNITED_CELLS = 12  # unions of two cells of a partition are compared if it has no more cells
+CHOICE_ARRAYS = (
+    "columns", "mean", "sd", "weights", "embedding", "levels", "cut_cells", "directions", "places"
+)  # fmt: skip
 MAX_CACHED_BYTES = 1 << 28  # of labels that a site keeps in memory
 
 Labeler = Callable[[Mapping[str, Array], Array], Ints]
@@ -53,16 +57,34 @@ def _label_by_tree(arrays: Mapping[str, Array], block: Array) -> Ints:
     return labels.astype(np.int64)
 
 
-def _label_by_groups(arrays: Mapping[str, Array], block: Array) -> Ints:
-    """The number of the group that each row's cell of a tree is in."""
-    return np.asarray(arrays["groups"][_label_by_tree(arrays, block)], np.int64)
+def _label_by_choice(arrays: Mapping[str, Array], block: Array) -> Ints:
+    """The number of each row's cell in a choice of K; rows outside the public sample are in a cell of their own."""
+    rows = np.asarray(block, np.float64)
+    labels = np.full(rows.shape[1], len(arrays["levels"]) + 1)
+    share = int(arrays["share"][0])
+    inside = np.arange(rows.shape[1])
+    if share < WHOLE_TABLE:
+        inside = np.flatnonzero(in_sample(rows, int(arrays["seed"][0]), share))
+    z = (rows[np.ix_(arrays["columns"], inside)] - arrays["mean"][:, None]) / arrays["sd"][:, None]
+    row_map = RowMap(arrays["axes"], arrays["flagged"], arrays["sd"])
+    tree = CellsQuestion(
+        view=View(np.zeros(0, np.int32)),  # the rows are in their view already
+        seed=0,
+        share=share,
+        reach=arrays["sd"],
+        row_map=row_map,
+        asked=np.zeros(0, np.int64),
+        **{name: arrays[name] for name in CHOICE_ARRAYS},
+    )
+    labels[inside] = tree.cells_of_rows(tree.coordinates(*row_map.apply(z)))
+    return labels.astype(np.int64)
 
 
 LABELERS: dict[str, Labeler] = {
     "nearest": _label_by_nearest_center,
     "whole": _label_all_alike,
     "tree": _label_by_tree,
-    "groups": _label_by_groups,
+    "choice": _label_by_choice,
 }
 
 
@@ -80,11 +102,18 @@ class Partition:
         """A name that no other partition has."""
         return hashlib.sha256(wire.encode(self)).hexdigest()[:32]
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether each cell is a group of the cells that its kind describes."""
+        return "groups" in self.arrays
+
     def label_block(self, block: Array) -> Ints:
         """Return the cell of each row of a block in this partition's view."""
         if self.kind not in LABELERS:
             raise WireError("the question names a kind of partition that this version does not know")
         labels = LABELERS[self.kind](self.arrays, block)
+        if self.has_groups:
+            labels = np.asarray(self.arrays["groups"][labels], np.int64)
         if labels.size and not 0 <= labels.min() <= labels.max() < self.cells:
             raise WireError("the question names fewer cells than its partition has")
         return labels
@@ -107,9 +136,14 @@ def group_leaves(tree: Partition, group_of_leaf: Ints, groups: int) -> Partition
 
     Rows that are in no leaf are in a cell of their own, the last one.
     """
-    of_cell = np.full(tree.cells, groups)
-    of_cell[_leaves_in_order(tree.arrays)] = group_of_leaf
-    return Partition("groups", tree.view, {**tree.arrays, "groups": of_cell}, groups + 1)
+    return group_cells(tree, _leaves_in_order(tree.arrays), group_of_leaf, groups)
+
+
+def group_cells(partition: Partition, cells: Ints, group_of_cell: Ints, groups: int) -> Partition:
+    """Return the partition into groups of cells; all other cells are in one more, the last one."""
+    group_of = np.full(partition.cells, groups)
+    group_of[cells] = group_of_cell
+    return Partition(partition.kind, partition.view, {**partition.arrays, "groups": group_of}, groups + 1)
 
 
 def _leaves_in_order(arrays: Mapping[str, Array]) -> Ints:
@@ -229,10 +263,10 @@ def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
     return 1 + sum(many * (2 + united) + len(_pairs(many, cells)) for many, cells in opened)
 
 
-def select_blocks(site: Site, partition: Partition, cell: int) -> Iterable[Array]:
-    """Return a site's rows in one cell, in the partition's view."""
+def select_blocks(site: Site, view: View, partition: Partition, cell: int) -> Iterable[Array]:
+    """Return a site's rows in one cell, in some view."""
     own, start = label_rows(site, partition), 0
-    for block in site.blocks(partition.view):
+    for block in site.blocks(view):
         stop = start + block.shape[1]
         yield np.ascontiguousarray(block[:, own[start:stop] == cell])
         start = stop

@@ -119,10 +119,14 @@ def _centers_from_cells(
     same = np.repeat(found.mean[None], ask.count, axis=0)
     if ask.count == 1 or not (found.sd > 0).any():
         return StartCenters(same)
-    if ask.opening is not None and found.counts.max() < MIN_FLOORED_CELLS * ask.count * ask.floor:
+    known = None if ask.opening is None else (yield from ask.opening.known_cells(found, ask.seed))
+    small = ask.opening is not None and found.counts.max() < MIN_FLOORED_CELLS * ask.count * ask.floor
+    if known is None and small:
         return StartCenters((yield from best_of_draws(view, _draws_around_mean(found, ask, rng), ask.seed)))
-    cells = yield from find_cells(
-        view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone, opening=ask.opening
+    cells = known or (
+        yield from find_cells(
+            view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone, opening=ask.opening
+        )
     )
     if cells is None:
         return StartCenters(same)

@@ -1,0 +1,84 @@
+"""The cells that a choice of K opened, as partitions: later cells are compared with them, and a fit starts from them.
+
+A choice of K cuts the table into cells of at least the floor's rows and opens their sums. So a fit of the chosen K
+needs no tree of its own: one more question adds up all columns of the same cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedclust.algorithms.cmeans.floored_decision import OpeningRecord
+from fedclust.algorithms.cmeans.opened_cells import CHOICE_ARRAYS, Partition, label_rows
+from fedclust.core.effects import Ask, Protocol, handler, rewrite
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Limbs, Units
+from fedclust.kernels import exact_sums
+from fedclust.kernels.fine_sums import fine_sums_by_label
+from fedclust.kernels.units import DISTANCE_BITS, unit_of
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, cell_moments
+
+T = TypeVar("T")
+
+
+def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
+    """Run a choice of K and record the cells that it opens."""
+
+    def lower(ask: Ask) -> Protocol[Any]:
+        answer = yield ask
+        if ask.handler.name == cell_moments.name and isinstance(ask.message, CellsQuestion):
+            _record_cells(ask.message, record)
+        return answer
+
+    return rewrite(protocol, lower)
+
+
+def _record_cells(ask: CellsQuestion, record: OpeningRecord) -> None:
+    """Record the cells of one question: those asked for, and what the newest cuts leave of the cells that they cut."""
+    arrays = {name: np.asarray(getattr(ask, name)) for name in CHOICE_ARRAYS}
+    arrays |= {"axes": ask.row_map.axes, "flagged": ask.row_map.flagged}
+    arrays |= {"seed": np.array([ask.seed]), "share": np.array([ask.share])}
+    leaves = len(ask.levels) + 1
+    partition = Partition("choice", ask.view, arrays, leaves + 1)  # the last cell: rows that are not in the sample
+    newest = ask.cut_cells[ask.levels == ask.levels.max(initial=0)]
+    record.add(partition, np.isin(np.arange(partition.cells), [*ask.asked.tolist(), *newest.tolist()]))
+    if record.leaves is None or record.leaves.cells < partition.cells:
+        record.leaves = partition
+
+
+@dataclass(frozen=True)
+class LeavesQuestion(ViewedQuestion):
+    """The cells of a partition, whose rows are added up in another view."""
+
+    view: View
+    partition: Partition
+
+    @property
+    def unit(self) -> Units:
+        return unit_of(self.view.exponents, DISTANCE_BITS)
+
+
+@dataclass(frozen=True)
+class LeafSums(Release):
+    counts: Exact = additive("the number of rows in each cell whose sums were opened before", cells=True)
+    sums: Exact = additive("for each of these cells, the sum of its rows")
+
+
+@handler(releases=LeafSums, split="rows")
+def leaf_sums(site: Site, ask: LeavesQuestion) -> LeafSums:
+    """How many rows are in each cell but the last, and their sums."""
+    own, cells, unit = label_rows(site, ask.partition), ask.partition.cells, ask.unit
+    found: Limbs = np.zeros((cells, len(unit), 2), np.uint64)
+    start = 0
+    for block in site.blocks(ask.view):
+        labels = np.ascontiguousarray(own[start : start + block.shape[1]], np.int32)
+        exact_sums.add_in_place(found, fine_sums_by_label(block, labels, cells, unit))
+        start += block.shape[1]
+    counts = np.bincount(own, minlength=cells)[:-1]
+    return LeafSums(Exact.from_counts(counts), Exact(found[:-1].copy(), np.tile(unit, (cells - 1, 1))))
