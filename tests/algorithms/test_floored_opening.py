@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 import fedclust as fc
 from fedclust.algorithms.cmeans import floored_opening as floored
 from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.cmeans.described_cells import DescribedCells
 from fedclust.algorithms.cmeans.opened_cells import (
     MAX_PARTITIONS,
     OpenedPartition,
@@ -20,6 +21,7 @@ from fedclust.algorithms.cmeans.opened_cells import (
 )
 from fedclust.app.analysis import describe
 from fedclust.app.audit.observer_record import record_federation
+from fedclust.app.audit.shown_rows import listen_to_sums
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError, WireError
 from fedclust.core.site_interface import View
@@ -147,7 +149,8 @@ def test_cells_of_another_kind_of_partition_count():
     assert model.cluster_sizes_.tolist() == [4, 4]
     fed = fc.Federation.local({"a": X})
     fed.opening_record.add(nearest_partition(view, rows(1.0, 4.0)), np.array([True, False]))  # {0, 1, 2}
-    assert fit(fed, 2, init=[[1.0], [12.0]], floor=4, bounds=(0, 16)).cluster_sizes_.tolist() == [0, 4]
+    # The other cluster stays closed as well: the sum of all rows less both others would be the row 3.
+    assert fit(fed, 2, init=[[1.0], [12.0]], floor=4, bounds=(0, 16)).cluster_sizes_.tolist() == [0, 0]
 
 
 # --- The same result everywhere --------------------------------------------------------------------------------------
@@ -345,7 +348,7 @@ def test_a_site_of_a_floored_study_refuses_the_sums_of_every_cluster(tmp_path):
 # --- The description -------------------------------------------------------------------------------------------------
 
 
-def test_the_description_asks_only_about_cells_that_were_all_opened():
+def test_the_description_asks_only_about_cells_that_were_opened():
     X = np.random.default_rng(11).normal(size=(200, 2))
     fed = fc.Federation.local(split(X, 3, np.random.default_rng(12)), aggregation="secure")
     recording = record_federation(fed)
@@ -353,18 +356,113 @@ def test_the_description_asks_only_about_cells_that_were_all_opened():
     asked = len(recording.opened_sums)
     assert any("stayed closed" in note for note in model.notes_)
     document = describe(model, fed)
-    assert sum(document["sizes"]["rows"]) == 200
+    assert document["sizes"]["rows"] == model.cluster_sizes_.tolist()
+    assert document["sizes"]["total"] == 200
+    opened = {one.partition.digest: one.opened for one in fed.opening_record.earlier}
     about = [one.ask.message for one in recording.opened_sums[asked:]]
-    centers = [message.centers for message in about if hasattr(message, "centers")]
-    assert len(centers) >= 3
-    opened = [one for one in fed.opening_record.earlier if one.partition.kind == "nearest" and one.opened.all()]
-    assert all(np.array_equal(own, opened[-1].partition.arrays["centers"]) for own in centers)
+    named = [
+        opened[message.partitions[at].digest][cell]
+        for message in about
+        if isinstance(message, DescribedCells)
+        for at, cell in zip(message.partition_of, message.cell_of, strict=True)
+    ]
+    assert len(named) == 6  # two questions about three clusters
+    assert all(named)
+    assert not any(hasattr(message, "centers") for message in about if not isinstance(message, DescribedCells))
 
 
-def test_without_an_iteration_that_opened_all_cells_the_clusters_are_not_described():
+def test_the_description_of_opened_cells_is_that_of_their_rows():
+    """Computed here from the rows that were nearest to the centres when each sum was opened last."""
+    rng = np.random.default_rng(11)
+    X = rng.normal(size=(240, 2)) + 3 * rng.integers(2, size=(240, 1))
+    fed = fc.Federation.local(split(X, 2, rng))
+    model = fit(fed, 3, init="box", floor=10)
+    document = describe(model, fed)
+    own = []
+    for number, cell in enumerate(model.opened_cells_):
+        centers = cell.partition.arrays["centers"]
+        labels = ((X[:, None] - centers) ** 2).sum(axis=2).argmin(axis=1)
+        own.append(X[labels == number])
+    means = np.array([rows.mean(axis=0) for rows in own])
+    assert means == pytest.approx(model.cluster_centers_, rel=1e-12)
+    spread = [np.sqrt(((rows - mean) ** 2).sum(axis=1)).mean() for rows, mean in zip(own, means, strict=True)]
+    apart = np.sqrt(((means[:, None] - means) ** 2).sum(axis=2)) + np.diag([np.inf] * 3)
+    ratios = (np.array(spread)[:, None] + spread) / apart
+    within = sum(((rows - mean) ** 2).sum() for rows, mean in zip(own, means, strict=True))
+    every, sizes = np.concatenate(own), np.array([len(rows) for rows in own])
+    d = np.sort(np.sqrt(((every[:, None] - means) ** 2).sum(axis=2)), axis=1)
+    between = (sizes[:, None] * (means - every.mean(axis=0)) ** 2).sum()
+    found = {name: facts["value"] for name, facts in document["indices"].items()}
+    assert found["davies-bouldin"] == pytest.approx(ratios.max(axis=1).mean(), rel=1e-9)
+    assert found["calinski-harabasz"] == pytest.approx(between / 2 / (within / (len(every) - 3)), rel=1e-9)
+    assert found["simplified-silhouette"] == pytest.approx((1 - d[:, 0] / d[:, 1]).mean(), rel=1e-9)
+    assert model.inertia_ == pytest.approx(within, rel=1e-9)
+    axes = np.array(document["map"]["axes"])
+    for rows, covariance in zip(own, document["map"]["covariances"], strict=True):
+        seen = rows @ axes.T
+        assert np.cov(seen.T, bias=True) == pytest.approx(np.array(covariance), rel=1e-9, abs=1e-12)
+    counts = np.array(list(document["composition"]["sites"].values()))
+    assert counts.sum(axis=0).tolist() == document["sizes"]["rows"] == sizes.tolist()
+
+
+def test_a_site_describes_no_cell_that_it_has_not_opened():
+    X = np.random.default_rng(2).normal(size=(90, 2))
+    fed = fc.Federation.local(split(X, 3, np.random.default_rng(1)))
+    model = fit(fed, 3, init="box", floor=8)
+    model.opened_cells_ = [replace(model.opened_cells_[0], cell=one) for one in range(3)]
+    other = nearest_partition(model.opened_cells_[0].partition.view, model.scaled_centers_ + 0.5)
+    model.opened_cells_[2] = replace(model.opened_cells_[2], partition=other)
+    with pytest.raises(fc.QuorumLost, match="cells that have been opened before"):
+        describe(model, fed)
+
+
+def test_a_cluster_without_opened_sums_is_described_as_not_known():
+    X = np.concatenate([np.random.default_rng(0).normal(size=(60, 1)) + at for at in (0, 20)])
+    fed = fc.Federation.local({"a": np.concatenate([X, [[90.0]]])})
+    document = describe(fit(fed, 3, init=[[0.0], [20.0], [90.0]], floor=10), fed)
+    assert document["sizes"]["rows"].count(None) >= 1
+    assert document["map"]["means"].count(None) == document["sizes"]["rows"].count(None)
+    assert "never opened" in document["indices"]["absent"]
+
+
+def test_without_any_opened_cell_the_clusters_are_not_described():
     fed = fc.Federation.local({"a": rows(0, 0, 1, 1, 2, 50, 51)})
     document = describe(fit(fed, 2, init=[[0.0], [50.0]]), fed)
-    assert "In no iteration" in document["sizes"]["absent"]
+    assert "The sums of no cluster were opened" in document["sizes"]["absent"]
+
+
+def test_the_objective_is_known_only_where_all_clusters_were_opened():
+    # As in the first test: both clusters are opened in round 1, and both stay closed in round 2.
+    model = fit(rows(0, 1, 2, 4.75, 5.25, 10, 10, 10), init=[[0.0], [10.0]])
+    first = sum(x * x for x in (0, 1, 2, 4.75)) + 4.75**2
+    assert [entry["objective"] for entry in model.history_] == [pytest.approx(first), None]
+
+
+# --- A choice of K ---------------------------------------------------------------------------------------------------
+
+
+def test_the_cells_of_a_choice_are_recorded_and_nothing_that_a_study_opens_shows_a_row():
+    """Three near groups in 379 rows: without a comparison with the cells of the choice, one row could be computed."""
+    rng = np.random.default_rng(23)
+    rng.integers(300, 2500), rng.integers(2, 7), rng.integers(2, 6), rng.integers(3, 6)
+    places = rng.normal(size=(5, 3)) * rng.uniform(1.5, 3.5)
+    X = places[rng.integers(5, size=379)] + rng.normal(size=(379, 3))
+    fed = fc.Federation.local(split(X, 3, rng), aggregation="secure")
+    listened = listen_to_sums(fed)
+    found = fc.select_k(fc.KMeans(scale="standardise", random_state=23, opening="floored"), fed)
+    document = describe(found.model, fed, found)
+    assert None not in document["sizes"]["rows"]
+    assert not listened.opened.recovered_rows(X).any()
+    blocks = [block for own in fed.site_data.values() for block in own.source.blocks()]
+    labels = {
+        len(one.partition.arrays["levels"]): np.concatenate([one.partition.label_block(block) for block in blocks])
+        for one in fed.opening_record.earlier
+        if one.partition.kind == "choice" and not one.partition.has_groups
+    }
+    assert len(labels) >= 3
+    for ask, answer in listened.opened.groups:
+        counts = np.bincount(labels[len(ask.levels)], minlength=int(ask.asked.max()) + 1)
+        assert counts[ask.asked].tolist() == answer.rows.to_floats().tolist()
 
 
 # --- Settings --------------------------------------------------------------------------------------------------------

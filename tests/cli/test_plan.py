@@ -184,12 +184,18 @@ def test_a_plan_says_which_sums_are_opened_and_how_many_rows_the_rehearsal_showe
     steward.study(text=STUDY.replace("fuzzy-c-means", "k-means"))
     out = plan(steward, "--site", "site.toml")[1]
     assert "no row or at least 10 rows, over all sites" in " ".join(out.split())
-    assert "In the rehearsal, 0 rows of this site" in " ".join(out.split())
+    assert "the attacks in fedclust recover 0 rows" in " ".join(out.split())
+    assert "no more rows than that, of all sites together" in " ".join(out.split())
     assert "floored_opening.find_allowed" in out
     assert "hide_counts_from_coordinator" not in out
     steward.study(text=STUDY)
     out = plan(steward, "--site", "site.toml")[1]
-    assert "The sum of every cluster is opened in each iteration" in " ".join(out.split())
+    assert "The weighted sums of every cluster are opened in each iteration" in " ".join(out.split())
+    assert "the attacks in fedclust recover" in " ".join(out.split())
+    steward.study(text='missing = "partial"\n' + STUDY.replace("fuzzy-c-means", "k-means"))
+    out = " ".join(plan(steward, "--site", "site.toml")[1].split())
+    assert "The sum of every cluster is opened in each iteration" in out
+    assert "Sums are not opened above a floor, because rows may have missing values" in out
 
 
 def test_an_approved_study_that_opens_sums_above_a_floor_runs(steward):

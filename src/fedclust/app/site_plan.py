@@ -16,12 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.algorithms.cmeans import column_labels, column_split, floored_decision, floored_opening
+from fedclust.algorithms.cmeans import (
+    column_labels,
+    column_split,
+    described_cells,
+    floored_decision,
+    floored_opening,
+)
 from fedclust.app.analysis import describe
 from fedclust.app.audit.recovered_rows import OpenedSums
 from fedclust.app.choose_k import DEFAULT_KS, select_k
+from fedclust.app.opened_sums import max_opened_sums
 from fedclust.app.search_allowances import search_allowances
-from fedclust.app.start_allowances import start_allowances
+from fedclust.app.start_allowances import opening_allowances, start_allowances
 from fedclust.app.study.study_parts import Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
@@ -34,6 +41,7 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
+from fedclust.models.base import FederatedEstimator
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment
 from fedclust.questions.composition import composition
@@ -55,6 +63,7 @@ KEY_QUESTIONS = {
     "secure": ("roster.offer", "roster.accept"),
     "blind": ("roster.offer", "roster.accept", "blind_aggregation.group"),
 }
+COUNTS_OF_SITES = {composition.name, described_cells.cell_counts.name}
 ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other site
     alignment.send_own_list.name: 1,
     alignment.pass_list.name: None,
@@ -108,8 +117,23 @@ class SitePlan:
     columns: tuple[str, ...]
     questions: tuple[PlannedQuestion, ...]
     price_rho: float = 0.0  # of all answers under differential privacy, in rho
-    shown_rows: int | None = None  # of this site, that differences of sums of the rehearsal show; None: no such sums
+    shown_rows: int | None = None  # of this site, that attacks recover from the rehearsal's sums; None: no such sums
+    max_sums: int = 0  # of groups of rows, that a run opens: no more rows follow from them by adding and subtracting
     budget: PrivacySpending | None = None  # what the site may spend on all studies, and has spent
+
+    @cached_property
+    def weighs_rows(self) -> bool:
+        """Whether the sums of clusters count each row with its memberships."""
+        return self._estimator.is_soft
+
+    @cached_property
+    def can_open_floored(self) -> bool:
+        """Whether the method can open sums above a floor."""
+        return "opening" in self._estimator.get_params()
+
+    @cached_property
+    def _estimator(self) -> FederatedEstimator:
+        return self.study.make_estimator(tuple(self.study.schema) or None)
 
     @property
     def is_affordable(self) -> bool:
@@ -142,8 +166,8 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         alone = replace(alone, cluster=replace(study.cluster, options=shown))
     fed = alone.open_federation()
     own_data = fed.site_data[party]
-    own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
-    own |= {column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set()
+    own = set() if study.aggregation.mode == "plain" else COUNTS_OF_SITES  # under masks they stay at the site
+    own = own | ({column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set())
     own |= {floored_opening.hide_counts_from_coordinator.name} if _tests_counts(study) else set()
     rehearsal = _rehearse(alone, fed)
     noted = [(call, release) for call, release in rehearsal if call.handler not in own]
@@ -162,12 +186,16 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         ),
         price := _sum_prices(noted),
         _count_shown_rows(own_data, rehearsal, study.missing),
+        max_opened_sums(study, _max_rounds(study), _max_fits(study)) if study.split == "rows" else 0,
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
     )
 
 
 def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
-    """Return how many rows are a difference of at most three sums that the rehearsal opened over this site's rows."""
+    """Return how many rows the product's attacks recover from the sums that the rehearsal opened over this site's rows.
+
+    Rows with missing values are not attacked.
+    """
     opened = OpenedSums()
     for call, release in rehearsal:
         if call.want == "total":
@@ -315,7 +343,7 @@ def _plan_questions(
 
 def _add_uncertain_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:
     """Add the questions of a start and of a search for K: on all sites' rows, they may be asked more often."""
-    allowed = start_allowances(study)
+    allowed = start_allowances(study) | opening_allowances(study, _max_rounds(study), _max_fits(study))
     if study.cluster.choice is not None and study.split == "rows":
         allowed |= search_allowances(study.cluster.choice, study.cluster.max_clusters)
     for question in found:
@@ -364,4 +392,4 @@ def _max_fits(study: Study) -> int:
 
 
 def _max_rounds(study: Study) -> int:
-    return int(study.make_estimator(tuple(study.schema)).get_params()["max_iter"])
+    return int(study.make_estimator(tuple(study.schema) or None).get_params().get("max_iter") or 0)

@@ -352,6 +352,7 @@ def plan_document(found: SitePlan) -> dict[str, Any]:
         if not found.price_rho
         else {"rho": found.price_rho, "spent": found.budget and found.budget.spent_rho},
         "shown_rows": found.shown_rows,
+        "max_sums": found.max_sums,
         "most_bytes": _max_bytes(found),
         "questions": [
             {

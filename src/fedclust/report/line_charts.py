@@ -32,7 +32,7 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     ks = [k for k, _ in points]
     low, high = min(every, default=0.0), max(every, default=1.0)
     pad = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
-    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, CHART_WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
+    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 72, CHART_WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
     better = "lower is better" if found["best"] == "min" else "higher is better"
     drawn: list[Node] = [
         frame(

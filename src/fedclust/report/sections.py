@@ -234,9 +234,10 @@ def quality_section(run: FinishedRun) -> Markup:
             for name, facts in found["indices"].items()
             if not (hard and name.startswith("partition"))
         ]
-        scores = table(
-            ["index", "value", "better is"], rows, caption="Validation indices over all rows", class_="numbers"
-        )
+        sizes = found["sizes"].get("rows")
+        counts_all = not sizes or sum(own or 0 for own in sizes) == _count_rows(found)
+        caption = f"Validation indices over {'all rows' if counts_all else 'the rows that the sizes count'}"
+        scores = table(["index", "value", "better is"], rows, caption=caption, class_="numbers")
     return section("quality", "How clear the clusters are", tag("div", fuzzy, tag("div", scores), class_="pair"))
 
 
