@@ -465,6 +465,19 @@ def test_the_cells_of_a_choice_are_recorded_and_nothing_that_a_study_opens_shows
         assert counts[ask.asked].tolist() == answer.rows.to_floats().tolist()
 
 
+def test_a_search_by_an_index_asks_only_about_cells_that_were_opened():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(240, 2)) + 6 * rng.integers(3, size=(240, 1))
+    fed = fc.Federation.local(split(X, 3, rng), aggregation="secure")
+    recording = record_federation(fed)
+    how = {"opening": "floored", "random_state": 0}
+    found = fc.select_k(fc.KMeans(**how), fed, [2, 3], index="davies-bouldin", restarts=2)
+    assert found.k == 3
+    names = {one.ask.handler.name for one in recording.opened_sums}
+    assert "described_cells.cell_distances" in names
+    assert not names & {"cluster_indices.label_sums", "cluster_indices.index_sums", "row_split.moments"}
+
+
 # --- Settings --------------------------------------------------------------------------------------------------------
 
 

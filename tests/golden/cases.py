@@ -1016,6 +1016,22 @@ def floored_fits() -> None:
     for backend in TWICE:
         add(f"floored/pooled/{backend}", partial(pooled, partial(fc.KMeans, 3, **floored)), backend=backend)
     SCENARIOS.append((partial(pooled, partial(fc.KMeans, 3, **floored)), False, ()))
+    for name, made in {"described": described_floored, "chosen-k": chosen_floored}.items():
+        add(f"floored/{name}", made, processor=True)
+        SCENARIOS.append((made, True, ()))
+
+
+def described_floored() -> dict[str, Any]:
+    """The description of clusters of which some stay closed."""
+    fed = rows_fed()
+    return described(fc.KMeans(3, opening="floored", floor=8, **QUICK).fit(fed), fed)
+
+
+def chosen_floored() -> dict[str, Any]:
+    """A fit that starts from the cells of a choice of K."""
+    fed = far_groups_fed()
+    found = fc.select_k(fc.KMeans(opening="floored", floor=8, scale="standardise", random_state=0), fed)
+    return {"k": found.k, "model": parts_of(found.model, CENTRES), "document": described(found.model, fed)}
 
 
 # --- Handlers --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.cmeans.choice_cells import record_choice
+from fedclust.algorithms.cmeans.described_cells import DescribedCells, indices_of_cells
 from fedclust.app import indices
 from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, agreement_without_each_site
 from fedclust.core.effects import ALL_PARTIES, Protocol
@@ -215,7 +216,7 @@ def _choose_by_index(
                 labels = models[k][0].labels_
                 many = min((0 if labels is None else len(labels)) * high, column_split.MATRIX_CHUNK_VALUES)
                 fits.fed.widen_padding(Padding(8 * many + 4096, many))
-            values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
+            values[k] = sign * _index_of(fits, models[k][0], index, worst=sign * np.inf)
         k = min(asked, key=lambda n: values[n]) if rule == "min" else k_range.elbow(asked, [values[n] for n in asked])
         further = k_range.widen_range(high, rows)
         if ks is not None or k < high or further == high:
@@ -232,6 +233,23 @@ def _choose_by_index(
         for n in asked
     ]
     return Selection(k, models[k][0], table, (low, high), "index", None, notes), models[k]
+
+
+def _index_of(fits: FitsForEachK, model: CentersModel, index: str, *, worst: float) -> float:
+    """Return an index of a fitted model; of one that opened sums above a floor, over the rows of its opened cells."""
+    if not model.opens_floored:
+        return indices.scores(model, fits.fed, (index,))[index]
+    opened = [cell for cell in model.opened_cells_ or () if cell is not None]
+    sizes = np.zeros(0) if model.cluster_sizes_ is None else model.cluster_sizes_
+    if len(opened) < model.cluster_count or not sizes.all():
+        return worst  # the sums of a cluster were never opened, or it is empty
+
+    def script() -> Protocol[float]:
+        view, centers = yield from indices.model_view(model, fits.fed)
+        cells = DescribedCells.from_cells(view, centers, opened)
+        return (yield from indices_of_cells(cells, sizes))[index]
+
+    return fits.run_protocol(script())
 
 
 def _index_range(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
