@@ -6,6 +6,7 @@ import pytest
 from fedclust.core.ring import Exact
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
+from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import FuzzyEquations, equations, has_solvable_sums
 from fedclust.privacy.attacks.transcript import subtract_field
 
@@ -210,3 +211,46 @@ def test_exactly_and_nearly_are_told_apart():
     near = np.array([5.004, 5.0])
     found = [RecoveredPoint(p, 1, ("a",), "a row") for p in (rows["a"][1] * (1 + 1e-12), near, np.array([3.0, 3.0]))]
     assert attacks.score(found, rows) == attacks.Score(1, 1, 1, ("a",))
+
+
+# --- Differences of cells --------------------------------------------------------------------------------------------
+
+
+def test_cells_seen_along_different_axes_are_compared_in_what_they_have_in_common():
+    """Four rows in three columns. One cell is seen in all columns, the other only along two combinations of them."""
+    rows = np.array([[1.0, 2.0, 5.0], [2.0, 0.0, 1.0], [4.0, 4.0, 4.0], [8.0, 1.0, 0.5]])
+    combinations = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, -1.0]])
+    three = CellSums(np.array([3]), rows[:3].sum(axis=0)[None], np.eye(3))
+    two = CellSums(np.array([2]), (rows[:2] @ combinations.T).sum(axis=0)[None], combinations)
+    assert rows_by_differences([three, two], rows).tolist() == [False, False, True, False]
+    assert rows_by_differences([three, CellSums.of_all_rows(rows)], rows).tolist() == [False, False, False, True]
+    other = CellSums(two.counts, two.sums, np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]))  # its sums do not fit these
+    assert not rows_by_differences([three, other], rows).any()
+
+
+def test_the_cells_of_a_tree_are_read_in_original_units_with_what_is_left_of_a_cut_cell():
+    """The root is cut in halves, and then its lower half, of which only one part is asked for."""
+    X = np.array([[0.0, 1.0], [1.0, 3.0], [2.0, 0.0], [7.0, 2.0], [9.0, 5.0]])
+    origin, spread, mean = np.array([2.0, 1.0]), np.array([2.0, 0.5]), np.array([0.5, -0.25])
+    axes = np.array([[0.6, -0.8], [0.8, 0.6]])
+    z = ((X - origin) / spread - mean) @ axes
+    first = {"cells": [0], "kinds": [0], "places": [[0.0, 0.0]], "directions": [[[1.0, 0.0]]], "widths": [0.0]}
+    second = {name: value * 2 for name, value in first.items()} | {"cells": [0, 1]}
+    shared = {"origin": origin, "spread": spread, "mean": mean, "axes": axes}
+    counts, sums = np.array([3, 2]), np.array([z[:3].sum(axis=0), z[3:].sum(axis=0)])
+    seen = [
+        Observation(
+            1, "parts", ("a", "b"), {**shared, **first, "children": [[1, 2, -1, -1]], "asked": [1, 2]},
+            {"counts": counts, "sums": sums},
+        ),
+        Observation(
+            2, "parts", ("a", "b"), {**shared, **second, "children": [[1, 2, -1, -1], [3, 4, -1, -1]], "asked": [3]},
+            {"counts": np.array([1]), "sums": z[:1]},
+        ),
+    ]  # fmt: skip
+    found = opened_cells(seen)
+    back = [np.linalg.solve(one.combinations, own) for one in found for own in one.sums]
+    expected = [X[:3].sum(axis=0), X[3:].sum(axis=0), X[0], X[1] + X[2]]
+    assert np.array(back) == pytest.approx(np.array(expected))
+    assert [n for one in found for n in one.counts.tolist()] == [3, 2, 1, 2]
+    assert rows_by_differences(found, X).tolist() == [True, False, False, False, False]

@@ -117,6 +117,21 @@ def test_values_that_are_no_numbers_are_told(copy):
     assert "NaN" not in found
 
 
+def test_clusters_whose_sums_stayed_closed_are_told_and_not_compared(copy):
+    def close(document):
+        sizes = document["sizes"]["rows"]
+        document["sizes"] |= {"rows": [None, *sizes[1:]], "total": sum(sizes)}
+        document["map"]["means"][0] = document["map"]["covariances"][0] = None
+        document["convergence"] |= {"objectives": [63.194, None], "objective": 163.68}
+
+    found = changed(copy, "analysis.json", close)
+    assert "not known</text>" in found
+    assert "The sizes add up to" in found
+    assert "Validation indices over the rows that the sizes count" in found
+    assert "63.194" not in found
+    assert "add up to about 163.68" in found
+
+
 def test_many_sites_and_clusters_find_room(copy):
     def grow(document):
         own = [5] * 30
