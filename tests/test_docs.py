@@ -19,12 +19,12 @@ import pytest
 from fedclust.app.study import parse_study, study_keys
 from fedclust.datasets import loading
 from fedclust.models.methods import study_methods
+from fresh_process import run_script
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "papers/README.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-STRICT = ("-W", "error", "-W", "default:compiled kernels are missing, so NumPy is used:RuntimeWarning")
 EXTERNAL = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""")
 
 
@@ -58,7 +58,7 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path)
         pytest.skip(f"{absent[0]}.npz is neither in $FEDCLUST_DATA nor in the cache")
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
-    done = command(sys.executable, *STRICT, script.name, folder=tmp_path)
+    done = run_script(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(blocks(page, "text"))
 
