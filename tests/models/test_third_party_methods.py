@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fresh_process import start_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "adding-an-algorithm.md"
@@ -85,9 +85,7 @@ class User:
         self.folder, self.environment = folder, environment
 
     def start(self, *words):
-        command = [sys.executable, "-m", "fedclust.cli.main", *words]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment, **pipes)
+        return start_command(words, self.folder, self.environment)
 
     def __call__(self, *words):
         process = self.start(*words)
@@ -150,10 +148,10 @@ def test_its_run_resumes_after_a_kill_to_the_same_bits(user):
     process, journal = user.start("run", "study.toml", "--out", "killed"), user.folder / "killed" / "journal"
     limit = time.monotonic() + 30
     while not (journal.exists() and journal.stat().st_size > 12_000):
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     assert not (user.folder / "killed" / "model.json").exists()
     user("resume", "killed", "--quiet")

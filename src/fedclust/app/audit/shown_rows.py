@@ -10,7 +10,7 @@ import numpy as np
 from fedclust.core.effects import Ask, Protocol, rewrite
 from fedclust.federation.federation import Federation
 from fedclust.privacy import attacks
-from fedclust.privacy.attacks.cell_differences import MAX_CELLS, opened_cells, rows_by_differences
+from fedclust.privacy.attacks.cell_differences import MAX_COMPARED_CELLS, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.transcript import Observation, plain_fields
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
@@ -60,7 +60,7 @@ class OpenedClusterSums:
         by_choice = rows_shown_by_choice(self.groups, rows)
         shown = int((rows_by_differences(counts, sums, rows) | by_choice).sum())
         many = len(counts) + sum(len(answer.rows.to_floats()) for _, answer in self.groups)
-        tried = f"the {many} sums" if many <= MAX_CELLS else f"the first {MAX_CELLS} sums"
+        tried = f"the {many} sums" if many <= MAX_COMPARED_CELLS else f"the first {MAX_COMPARED_CELLS} sums"
         sentence = (
             f"{shown} of {len(rows)} rows are exactly the difference of two or three of {tried} of clusters that this "
             "run opened."

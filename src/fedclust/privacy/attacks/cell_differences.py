@@ -16,7 +16,7 @@ from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
 from fedclust.privacy.attacks.transcript import Transcript
 
-MAX_CELLS = 1000  # of which all threes are tried
+MAX_COMPARED_CELLS = 1000  # of which all threes are tried
 
 
 def opened_cells(transcript: Transcript) -> tuple[Ints, Floats]:
@@ -49,7 +49,7 @@ def rows_by_differences(counts: Ints, sums: Floats, rows: Array) -> Bools:
     >>> rows_by_differences(counts, sums, rows).tolist()
     [False, False, True, True]
     """
-    kept = slice(0, MAX_CELLS)
+    kept = slice(0, MAX_COMPARED_CELLS)
     counts, sums = counts[kept], sums[kept]
     known = _RowIndex(np.asarray(rows, np.float64))
     known.mark(sums[counts == 1])
