@@ -135,6 +135,21 @@ def test_its_run_is_reported_audited_and_exported(user):
     assert "says little about the answers to example_methods.spherical_kmeans.sum_directions." in user("audit", "plain")
 
 
+def test_the_audit_attacks_its_sums_by_their_declared_classes(user):
+    rng = np.random.default_rng(3)
+    for name in ("north", "east", "south"):
+        rows = rng.normal(size=(20, 3))
+        rows /= np.sqrt((rows**2).sum(axis=1))[:, None]  # a sum of directions is a sum of rows
+        lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist())]
+        (user.folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    for mode in ("plain", "secure"):
+        user.run(study(k="8", aggregation=mode), "--quiet", name=mode)
+        attacks = json.loads(user("audit", mode, "--json"))["attacks"]
+        exact = {one["attack"]: one["exact"] for one in attacks if one["observer"] == "coordinator"}
+        assert exact["a3"] > 0
+        assert (exact["a"] > 0) == (mode == "plain")
+
+
 def test_k_is_chosen_for_it(user):
     user.run(study(k='"2..4"'), "--quiet", name="chosen")
     found = json.loads((user.folder / "chosen" / "analysis.json").read_text())
