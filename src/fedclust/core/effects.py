@@ -61,9 +61,9 @@ class Handler(Generic[M, R]):
     members: Members[M] | None = None  # None: the site trusts this package on which rows are behind points
     methods: tuple[str, ...] = ()  # the methods that ask it; empty: any method
     split: Literal["rows", "columns"] | None = None  # None: any split of the table
-    max_distinct: int = 0  # how many different answers a study needs at most; 0: no limit
+    max_distinct: int = 0  # how many different answers a study needs at most; 0: no limit, which facts may not have
     withheld: bool = False  # answered only if the site allows it explicitly
-    reads: Reads = "rows"
+    reads: Reads = "rows"  # "nothing": it gets no rows; "places": it refers to rows by their position
     before_alignment: bool = False  # may be asked before the sites have aligned their rows
     starts_alignment: bool = False  # limited in number: each alignment can be with other ids
     one_run: bool = False  # answered in another run of a study only if the question is the same
