@@ -34,7 +34,7 @@ from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
 from fedclust.privacy.attacks.cell_differences import opened_cells, rows_by_differences
-from fedclust.privacy.attacks.transcript import Observation, plain_fields
+from fedclust.privacy.attacks.transcript import observe
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
@@ -172,13 +172,7 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
 def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
     """Return how many rows are a difference of at most three sums that the rehearsal opened over this site's rows."""
     seen = [
-        Observation(
-            call.step,
-            call.handler,
-            call.cohort,
-            plain_fields(call.message),
-            {name: release.field_value(name) for name in release.schema()},
-        )
+        observe(call.step, HANDLERS[call.handler], call.cohort, call.message, release)
         for call, release in rehearsal
         if call.want == "total"
     ]

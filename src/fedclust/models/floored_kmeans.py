@@ -48,8 +48,8 @@ class FlooredEstimator(StreamingEstimator):
     def _max_asks(self) -> int:
         return FLOORED_ASKS * self.max_iter + EXTRA_ASKS if self.opens_floored else super()._max_asks
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
-        super()._store_result(fed, result)
+    def store_result(self, fed: Federation, result: Any) -> None:
+        super().store_result(fed, result)
         self.opened_centers_ = result[0].opened_centers if self.opens_floored and fed.split == "rows" else None
 
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:

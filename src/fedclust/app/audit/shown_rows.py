@@ -10,9 +10,8 @@ import numpy as np
 from fedclust.core.effects import Ask, Protocol, rewrite
 from fedclust.federation.federation import Federation
 from fedclust.privacy import attacks
-from fedclust.privacy.attacks.cell_differences import MAX_CELLS, opened_cells, rows_by_differences
-from fedclust.privacy.attacks.differencing import CELL_FIELDS
-from fedclust.privacy.attacks.transcript import Observation, plain_fields
+from fedclust.privacy.attacks.cell_differences import MAX_COMPARED_CELLS, opened_cells, rows_by_differences
+from fedclust.privacy.attacks.transcript import Observation, observe
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 from fedclust.questions.choice_of_k.rows_by_cells import rows_shown_by_choice
 
@@ -33,12 +32,10 @@ class OpenedClusterSums:
             answer = yield ask
             if ask.want == "total" and isinstance(answer[0], GroupMoments) and len(answer[1]) > 1:
                 self.groups.append((ask.message, answer[0]))
-            names = () if ask.want != "total" else tuple(ask.handler.schema)
-            if any(set(pair) <= set(names) for pair in CELL_FIELDS) and len(answer[1]) > 1:
-                fields = {name: answer[0].field_value(name) for name in names}
-                step = len(self.seen) + 1
-                asked = plain_fields(ask.message)
-                self.seen.append(Observation(step, ask.handler.name, answer[1], asked, fields))
+            if ask.want == "total" and len(answer[1]) > 1:
+                seen = observe(len(self.seen) + 1, ask.handler, answer[1], ask.message, answer[0])
+                if seen.cells:
+                    self.seen.append(seen)
             return answer
 
         return rewrite(protocol, lower)
@@ -60,7 +57,7 @@ class OpenedClusterSums:
         by_choice = rows_shown_by_choice(self.groups, rows)
         shown = int((rows_by_differences(counts, sums, rows) | by_choice).sum())
         many = len(counts) + sum(len(answer.rows.to_floats()) for _, answer in self.groups)
-        tried = f"the {many} sums" if many <= MAX_CELLS else f"the first {MAX_CELLS} sums"
+        tried = f"the {many} sums" if many <= MAX_COMPARED_CELLS else f"the first {MAX_COMPARED_CELLS} sums"
         sentence = (
             f"{shown} of {len(rows)} rows are exactly the difference of two or three of {tried} of clusters that this "
             "run opened."

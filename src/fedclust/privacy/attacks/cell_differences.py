@@ -12,19 +12,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fedclust.core.types import Array, Bools, Floats, Ints
-from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
 from fedclust.privacy.attacks.transcript import Transcript
 
-MAX_CELLS = 1000  # of which all threes are tried
+MAX_COMPARED_CELLS = 1000  # of which all threes are tried
 
 
 def opened_cells(transcript: Transcript) -> tuple[Ints, Floats]:
     """Return the counts and the sums, in original units, of all distinct cells that an observer saw."""
     found: dict[tuple[float, ...], tuple[int, Floats]] = {}
     for seen in transcript:
-        for count, total in CELL_FIELDS:
-            if not seen.has_fields(count, total) or seen.floats_of(count).ndim != 1:
+        for count, total in seen.cells:
+            if seen.floats_of(count).ndim != 1:
                 continue
             if "m" in seen.asked and float(seen.asked["m"]) != 1.0:
                 continue  # weights of fuzzy clusters are no counts
@@ -49,7 +48,7 @@ def rows_by_differences(counts: Ints, sums: Floats, rows: Array) -> Bools:
     >>> rows_by_differences(counts, sums, rows).tolist()
     [False, False, True, True]
     """
-    kept = slice(0, MAX_CELLS)
+    kept = slice(0, MAX_COMPARED_CELLS)
     counts, sums = counts[kept], sums[kept]
     known = _RowIndex(np.asarray(rows, np.float64))
     known.mark(sums[counts == 1])
