@@ -19,12 +19,12 @@ import pytest
 from fedclust.app.study import parse_study, study_keys
 from fedclust.datasets import loading
 from fedclust.models.methods import study_methods
+from fresh_process import start_command, start_script
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "papers/README.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
-STRICT = ("-W", "error", "-W", "default:compiled kernels are missing, so NumPy is used:RuntimeWarning")
 EXTERNAL = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""")
 
 
@@ -58,9 +58,10 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path)
         pytest.skip(f"{absent[0]}.npz is neither in $FEDCLUST_DATA nor in the cache")
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
-    done = command(sys.executable, *STRICT, script.name, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "".join(blocks(page, "text"))
+    done = start_script(script)
+    printed, error = done.communicate()
+    assert done.returncode == 0, error
+    assert printed == "".join(blocks(page, "text"))
 
 
 def test_the_library_example_is_short():
@@ -85,8 +86,10 @@ def test_the_study_of_the_readme_runs(tmp_path):
     (shell,) = [block for block in blocks(ROOT / "README.md", "sh") if "study.toml" in block]
     for line in shell.splitlines():
         program, *words = line.partition("#")[0].split()
-        done = command(Path(sys.executable).with_name(program), *words, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
+        assert program == "fedclust"
+        done = start_command(words, folder=tmp_path)
+        _, error = done.communicate()
+        assert done.returncode == 0, error
     assert (tmp_path / "runs" / study["name"]).is_dir()
 
 

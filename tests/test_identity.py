@@ -37,7 +37,7 @@ def table(rng, hard=None):
 
 def partition(rng, X, parties=None):
     """Uneven parts of shuffled rows, each with at least one, in random order."""
-    count = parties or int(rng.integers(1, min(100, len(X)) + 1))
+    count = parties or int(min(100, len(X)) ** rng.random() + 0.5)  # small numbers as often as large ones
     rows = rng.permutation(len(X))
     cuts = np.sort(rng.choice(np.arange(1, len(X)), count - 1, replace=False))
     names = rng.permutation(count)

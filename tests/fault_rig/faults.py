@@ -338,7 +338,8 @@ FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
 # extra lines in the study of a fault
 EXTRA_STUDY_LINES = {
     "a site is killed and never comes back; two sites are enough": "quorum = 2\n",
-    "a site sends NaN": 'init = "careful"\n',  # sites answer this start with floats, and all other questions with integers
+    # Sites answer this start with floats, and all other questions with integers.
+    "a site sends NaN": 'init = "careful"\n',
 }
 SINGLE_PROCESS_FAULTS = (
     "the coordinator is killed",

@@ -1,26 +1,18 @@
 """Not a bit of any method, mode, split, backend or handler changes without a line in CHANGES.md."""
 
-import fnmatch
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from golden import cases, record
+from golden import cases, changes, record
 
 HERE = Path(__file__).parent
 VALUES = json.loads((HERE / "values.json").read_text())
-RECORDED = json.loads((HERE / "recorded.json").read_text())
-LINE = re.compile(r"- `?(?P<case>[^:`]+?)`?(?: -> `?(?P<new>[^:`]+?)`?)?(?P<removed> removed)?: (?P<why>.+)")
+RECORDED = changes.read_values("recorded.json")
 HANDLER_CASES = sorted(name for name in VALUES["values"] if name.startswith("handler/"))
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # a warning is no bit of a result
-
-
-def listed():
-    text = (HERE / "CHANGES.md").read_text().partition("## List")[2]
-    return [found for line in text.splitlines() if (found := LINE.fullmatch(line.strip()))]
 
 
 def compared(name, value):
@@ -83,14 +75,27 @@ def dict_values(value):
     return value.values() if isinstance(value, dict) else ()
 
 
-def test_what_changed_since_the_first_recording_is_listed():
-    lines = listed()
-    renamed = {found["case"]: found["new"] for found in lines if found["new"]}
-    removed = [found["case"] for found in lines if found["removed"]]
-    changed = [found["case"] for found in lines if not found["new"] and not found["removed"]]
-    for old, recorded in RECORDED["values"].items():
-        name = renamed.get(old, old)
-        if name not in VALUES["values"]:
-            assert any(fnmatch.fnmatchcase(old, one) for one in removed), f"{old} is gone: list it in CHANGES.md"
-        elif VALUES["values"][name] != recorded:
-            assert any(fnmatch.fnmatchcase(name, one) for one in changed), f"{name} changed: list it in CHANGES.md"
+def test_the_list_of_changes_names_exactly_what_changed_since_the_first_recording():
+    listed = changes.read_list((HERE / "CHANGES.md").read_text())
+    assert changes.find_faults(listed, changes.find_changes(RECORDED, VALUES["values"], listed.renamed)) == []
+
+
+@pytest.mark.parametrize("name", ["handler/bounds.rows/answer", "choice/index-columns", "quorum/k-fed/plain"])
+def test_a_change_of_a_case_that_is_not_listed_is_a_fault(name):
+    listed = changes.read_list((HERE / "CHANGES.md").read_text())
+    values = VALUES["values"] | {name: "another value"}
+    found = changes.find_changes(RECORDED, values, listed.renamed)
+    assert changes.find_faults(listed, found) == [f"{name} changed: list it"]
+
+
+def test_a_line_that_allows_more_than_what_changed_is_a_fault():
+    listed = changes.read_list("## List\n- a/*: a reason\n- c: a reason\n- d removed: a reason\n")
+    found = changes.find_changes({"a/1": 1, "a/2": 1, "c": 1, "d": 1}, {"a/1": 2, "a/2": 1, "c": 1, "d": 1}, {})
+    assert (found.unchanged, found.changed) == (["a/2", "c", "d"], ["a/1"])
+    assert changes.find_faults(listed, found) == [
+        "a/*: a/2 did not change",
+        "c: c did not change",
+        "c: no case changed",
+        "d: d is still there",
+        "d: no case is gone",
+    ]

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fresh_process import start_command
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "adding-an-algorithm.md"
@@ -85,9 +85,7 @@ class User:
         self.folder, self.environment = folder, environment
 
     def start(self, *words):
-        command = [sys.executable, "-m", "fedclust.cli.main", *words]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment, **pipes)
+        return start_command(words, self.folder, self.environment)
 
     def __call__(self, *words):
         process = self.start(*words)
@@ -137,6 +135,21 @@ def test_its_run_is_reported_audited_and_exported(user):
     assert "says little about the answers to example_methods.spherical_kmeans.sum_directions." in user("audit", "plain")
 
 
+def test_the_audit_attacks_its_sums_by_their_declared_classes(user):
+    rng = np.random.default_rng(3)
+    for name in ("north", "east", "south"):
+        rows = rng.normal(size=(20, 3))
+        rows /= np.sqrt((rows**2).sum(axis=1))[:, None]  # a sum of directions is a sum of rows
+        lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist())]
+        (user.folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    for mode in ("plain", "secure"):
+        user.run(study(k="8", aggregation=mode), "--quiet", name=mode)
+        attacks = json.loads(user("audit", mode, "--json"))["attacks"]
+        exact = {one["attack"]: one["exact"] for one in attacks if one["observer"] == "coordinator"}
+        assert exact["a3"] > 0
+        assert (exact["a"] > 0) == (mode == "plain")
+
+
 def test_k_is_chosen_for_it(user):
     user.run(study(k='"2..4"'), "--quiet", name="chosen")
     found = json.loads((user.folder / "chosen" / "analysis.json").read_text())
@@ -150,10 +163,10 @@ def test_its_run_resumes_after_a_kill_to_the_same_bits(user):
     process, journal = user.start("run", "study.toml", "--out", "killed"), user.folder / "killed" / "journal"
     limit = time.monotonic() + 30
     while not (journal.exists() and journal.stat().st_size > 12_000):
-        assert process.poll() is None, process.stderr.read()
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < limit
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     assert not (user.folder / "killed" / "model.json").exists()
     user("resume", "killed", "--quiet")

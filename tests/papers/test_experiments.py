@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from fresh_process import start_module
 
 ROOT = Path(__file__).parents[2]
 PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "src")))
@@ -46,16 +46,10 @@ def data(tmp_path_factory) -> Path:
 )
 def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):
     script, *options = command.split()
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", f"papers.experiments.{script}", *options],
-        cwd=tmp_path,
-        env={**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "did not run" not in done.stdout
+    environment = {**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS}
+    done = start_module(f"papers.experiments.{script}", *options, folder=tmp_path, environment=environment)
+    printed, error = done.communicate(timeout=300)
+    assert done.returncode == 0, error
+    assert "did not run" not in printed
     for line in lines:
-        assert re.search(line, done.stdout), done.stdout
+        assert re.search(line, printed), printed

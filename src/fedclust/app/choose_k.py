@@ -99,6 +99,25 @@ def select_k(
     """
     if not isinstance(fed, Federation):
         fed = federation_of_rows(fed)
+    options: dict[str, Any] = {"index": index, "rule": rule, "restarts": restarts, "criterion": criterion}
+    found = choose_k(estimator, fed, ks, **options, stability=stability)
+    if found.criterion == "evidence":  # an index compares fits, so its model is one of them
+        found.model.fit(fed)
+    return found
+
+
+def choose_k(
+    estimator: FederatedEstimator,
+    fed: Federation,
+    ks: Iterable[int] | None = None,
+    *,
+    index: str | None = None,
+    rule: str | None = None,
+    restarts: int | None = None,
+    criterion: str | None = None,
+    stability: str | None = "restarts",
+) -> Selection:
+    """Choose the number of clusters as `select_k` does; by evidence, the selection's model is still to be fitted."""
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of clusters to choose; use an estimator such as KMeans()")
     candidates = _parse_candidates(ks)
@@ -163,7 +182,7 @@ def _padding_for_choice(fits: FitsForEachK, ks: Sequence[int], criterion: str) -
 
 
 def _choose_by_evidence(fits: FitsForEachK, ks: Sequence[int] | None) -> Selection:
-    """Choose by evidence and valleys, and fit the chosen K only."""
+    """Choose by evidence and valleys, which needs no fit."""
     rows, found = fits.run_protocol(_look_at_rows(fits))
     notes = list[str]()
     if ks is not None:
@@ -173,7 +192,7 @@ def _choose_by_evidence(fits: FitsForEachK, ks: Sequence[int] | None) -> Selecti
     notes += [*more, *choice_notes.choice_notes(found, len(fits.fed.columns), fits.estimator.opening_floor)]
     ends = (ks[0], ks[-1]) if ks is not None else (1, max([found.k, *found.curve]))
     scores = choice_notes.score_rows(found, k, ks)
-    return Selection(k, fits.fit_once(k), scores, ends, "evidence", None, notes, found.verdict, certainty, reason)
+    return Selection(k, fits.estimator_with(k), scores, ends, "evidence", None, notes, found.verdict, certainty, reason)
 
 
 def _look_at_rows(fits: FitsForEachK) -> Protocol[tuple[int, KChoice]]:

@@ -17,7 +17,7 @@ import fedclust
 from fedclust.app.analysis import ModelFacts, describe, json_values, read_model_facts
 from fedclust.app.audit.shown_rows import OpenedClusterSums, listen_to_sums
 from fedclust.app.blind_relay import relay_for_lead
-from fedclust.app.choose_k import Selection, select_k
+from fedclust.app.choose_k import Selection, choose_k
 from fedclust.app.coordinate import (
     RunOptions,
     check_served_study,
@@ -206,7 +206,9 @@ def fit_study(ready: OpenStudy) -> tuple[FederatedEstimator, Selection | None]:
     choice = ready.study.cluster.choice
     if choice is None:
         return ready.estimator.fit(ready.fed), None
-    selection = select_k(ready.estimator, ready.fed, choice.ks, **choice.options)
+    selection = choose_k(ready.estimator, ready.fed, choice.ks, **choice.options)
+    if selection.criterion == "evidence":  # an index compares fits, so its model is one of them
+        selection.model.fit(ready.fed)
     return selection.model, selection
 
 

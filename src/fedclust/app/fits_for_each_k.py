@@ -43,10 +43,10 @@ class FitsForEachK:
             asks_multiple=asks_multiple,
         )[0]
 
-    def fit_once(self, k: int) -> CentersModel:
-        """Fit with k clusters, as often as the estimator itself says."""
-        fitted: CentersModel = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed).fit(self.fed)
-        return fitted
+    def estimator_with(self, k: int) -> CentersModel:
+        """Return the estimator of k clusters, to be fitted as often as it says itself."""
+        made: CentersModel = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed)
+        return made
 
     def fit_with_k(self, k: int, *, fed: Federation | None = None) -> list[CentersModel]:
         """Fit with k clusters and return the models, best first.

@@ -199,7 +199,7 @@ def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]]
     opened = OpenedSums()
     for call, release in rehearsal:
         if call.want == "total":
-            opened.add(call.step, call.handler, call.cohort, call.message, release)
+            opened.add(call.step, HANDLERS[call.handler], call.cohort, call.message, release)
     if opened.is_empty or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])

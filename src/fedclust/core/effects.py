@@ -61,9 +61,9 @@ class Handler(Generic[M, R]):
     members: Members[M] | None = None  # None: the site trusts this package on which rows are behind points
     methods: tuple[str, ...] = ()  # the methods that ask it; empty: any method
     split: Literal["rows", "columns"] | None = None  # None: any split of the table
-    max_distinct: int = 0  # how many different answers a study needs at most; 0: no limit
+    max_distinct: int = 0  # how many different answers a study needs at most; 0: no limit, which facts may not have
     withheld: bool = False  # answered only if the site allows it explicitly
-    reads: Reads = "rows"
+    reads: Reads = "rows"  # "nothing": it gets no rows; "places": it refers to rows by their position
     before_alignment: bool = False  # may be asked before the sites have aligned their rows
     starts_alignment: bool = False  # limited in number: each alignment can be with other ids
     one_run: bool = False  # answered in another run of a study only if the question is the same
@@ -109,40 +109,7 @@ def handler(
     opens_distances: bool = False,
     opens_all_clusters: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
-    """Register a pure function `(site, message) -> release` as a question, with what a site must know about it.
-
-    releases
-        The type of the answer. Every field declares its class.
-    row_weights
-        Computes the weights of the rows in the cells of an answer. Required if some rows do not have weight one, or if
-        the answer does not contain the numbers of rows. Only sites call it.
-    members
-        Computes the weights of the rows in each point of an answer, so that a site can compute the points itself and
-        count the rows that they stand for. Packages other than fedclust must pass it if they release points.
-    methods : tuple of str
-        The methods that may ask this question. A study that uses another method is refused.
-    split
-        How the table must be split between the sites.
-    max_distinct
-        The maximum number of different answers in one study. Required for facts, because many answers together could
-        reveal a number exactly.
-    withheld
-        Answered only by a site whose policy allows it explicitly.
-    reads
-        "nothing" for a question that gets no rows; "places" for one that refers to rows by their position.
-    before_alignment
-        May be asked before the sites have agreed on the rows they have in common.
-    starts_alignment
-        Starts such an agreement; a site's policy limits how often it may be asked.
-    one_run
-        Answered in another run of a study only if the question is the same.
-    plain_only
-        Not answered if sums are masked.
-    opens_distances
-        Not answered if the study sets opens to 'labels'.
-    opens_all_clusters
-        Not answered if the study sets opening to 'floored'.
-    """
+    """Register a pure function `(site, message) -> release` as a question; the options are fields of `Handler`."""
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
         hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]

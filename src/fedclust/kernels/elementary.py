@@ -8,6 +8,8 @@ from fedclust.core.types import Array, Floats
 from fedclust.kernels import _backend
 from fedclust.kernels._twin import EXP, EXP2, LOG, LOG2, POWER
 
+LOG_PI, LOG_2PI = 1.1447298858494002, 1.8378770664093453
+
 
 def exp(x: Array) -> Floats:
     """e^x; 0 below 2^-1021, infinite from 2^1024 on."""

@@ -47,12 +47,12 @@ class CentersModel(FederatedEstimator):
         """
         if isinstance(X, Federation):
             return self._predict_federation(X)
-        return self._label_block(self._rows_in_view(X))
+        return self.labels_in_view(self._rows_in_view(X))
 
     def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
         if fed.split == "columns":
             return self._measure_distances(fed)[1]
-        return np.concatenate([self._label_block(block) for block in self._row_blocks(fed)])
+        return np.concatenate([self.labels_in_view(block) for block in self._row_blocks(fed)])
 
     def _squared_distances(self, fed: Federation) -> Floats:
         """Return the squared distances over a column split, computed from totals."""
@@ -70,7 +70,7 @@ class CentersModel(FederatedEstimator):
     def _slices_by_site(self, fed: Federation) -> dict[str, column_split.Preparation]:
         """Return the model's centres and scales, split by the sites that hold their columns."""
         order = self._column_order(fed)
-        if type(self)._label_block is not CentersModel._label_block:  # noqa: SLF001 such a model has more than centres
+        if type(self).labels_in_view is not CentersModel.labels_in_view:  # such a model has more than centres
             raise self._whole_rows_error()
 
         def slices(points: Floats) -> dict[str, Floats]:
@@ -113,7 +113,7 @@ class CentersModel(FederatedEstimator):
 
     def labels_of_block(self, block: Array) -> NDArray[np.int32]:
         """Return the nearest centre of each row in a block of unscaled columns, with levels already encoded."""
-        return self._label_block(self._transform_block(block))
+        return self.labels_in_view(self._transform_block(block))
 
     def _transform_block(self, block: Array) -> Array:
         """Return such a block in the view of the model."""
@@ -125,8 +125,12 @@ class CentersModel(FederatedEstimator):
         """Return the rows of a block that are not left out because of missing values."""
         return block[:, ~np.isnan(block).any(axis=0)] if self._missing_rule == "drop" else block
 
-    def _label_block(self, block: Array) -> NDArray[np.int32]:
-        """Return labels; -1 for a row that is left out because of missing values."""
+    def labels_in_view(self, block: Array) -> NDArray[np.int32]:
+        """Return the label of each row of a block (columns by rows) in the model's view: by default the nearest centre.
+
+        A row that is left out because of missing values gets -1.
+        Override it in a model that labels rows in another way; such a model works on row splits only.
+        """
         if self._missing_rule == "refuse":
             return distances.nearest_centers(block, self.scaled_centers_)[0]
         if self._missing_rule == "partial":
@@ -155,7 +159,7 @@ class CentersModel(FederatedEstimator):
         self.scaled_centers_, self.cluster_centers_ = centers, view.to_original_units(centers)
         if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
-            self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
+            self.labels_ = np.concatenate([self.labels_in_view(block) for block in blocks])
 
     def memberships_of_block(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
         """Return the memberships (clusters by rows) of a block of unscaled columns; None for a hard model."""

@@ -188,7 +188,7 @@ class Model:
 
 
 class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators. `protocol` returns the script of a fit; `_store_result` stores its result."""
+    """Base of the estimators. `protocol` returns the script of a fit; `store_result` stores its result."""
 
     saved_attributes: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     keep_picks: bool = False  # where `keeps_site_picks`: whether sites use the rows they picked before
@@ -220,7 +220,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
             X.widen_padding(self._message_padding(len(X.columns)))
         result, absences = X.run(script, quorum=self.quorum, missing=self._missing_rule, asks_multiple=self._max_asks)
         self.notes_ = []
-        self._store_result(X, result)
+        self.store_result(X, result)
         self.notes_ = [*absence_notes(absences), *_noise_notes(X), *self.notes_]
         return self
 
@@ -269,8 +269,8 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         """Return the coordinator's script for this estimator's parameters."""
 
     @abstractmethod
-    def _store_result(self, fed: Federation, result: Any) -> None:
-        """Set the fitted attributes."""
+    def store_result(self, fed: Federation, result: Any) -> None:
+        """Set the fitted attributes, from the federation of the fit and what `protocol` returned."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the fitted model as plain values; numbers keep every bit."""

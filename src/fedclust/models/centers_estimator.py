@@ -43,7 +43,7 @@ from fedclust.questions.missing_values import missing_value_notes
 INIT_METHODS = ("k-means++", "random", "box", "party", "careful")
 TREE_INITS = ("k-means++", "random")  # from totals over all rows and public draws
 SPREAD_INITS = ("party", "careful")  # from points that single sites send
-MAX_CANDIDATES = 1000
+MAX_INITS = 1000
 CENTER_SCALES = ("none", "minmax", "standardise")
 
 
@@ -248,7 +248,7 @@ class CentersEstimator(CentersModel):
         how = {p: column_split.Preparation(standardise=standard, centers=own.get(p)) for p in fed.parties}
         return how, None if standard else box
 
-    def _store_result(self, fed: Federation, result: tuple[FitResult, View] | column_split.ColumnFit) -> None:
+    def store_result(self, fed: Federation, result: tuple[FitResult, View] | column_split.ColumnFit) -> None:
         fitted = result.fitted if isinstance(result, column_split.ColumnFit) else result[0]
         self._keep_objective(fitted.objective)
         self.n_iter_ = len(fitted.history)
@@ -272,7 +272,7 @@ class CentersEstimator(CentersModel):
             if all(own_data.source.resident for own_data in fed.site_data.values()) and fed.site_data:
                 whole = view.missing == "refuse"
                 blocks = [held.blocks(view) if whole else self._view_blocks(held) for held in fed.site_data.values()]
-                self.labels_ = np.concatenate([self._label_block(block) for own in blocks for block in own])
+                self.labels_ = np.concatenate([self.labels_in_view(block) for own in blocks for block in own])
 
     def _keep_objective(self, objective: float) -> None:
         """Store the final objective under the name that the method has for it."""
@@ -372,10 +372,10 @@ class CentersEstimator(CentersModel):
 
     def _check_candidates(self, fed: Federation) -> None:
         """Refuse a number of candidates where only one set of initial centres is possible."""
-        several = is_whole_number(self.n_init) and 1 <= int(self.n_init) <= MAX_CANDIDATES
+        several = is_whole_number(self.n_init) and 1 <= int(self.n_init) <= MAX_INITS
         require(
             self.n_init == "auto" or several,
-            f"n_init is {self.n_init!r}; it must be 'auto' or a whole number from 1 to {MAX_CANDIDATES}",
+            f"n_init is {self.n_init!r}; it must be 'auto' or a whole number from 1 to {MAX_INITS}",
         )
         if self.n_init in ("auto", 1):
             return

@@ -83,7 +83,7 @@ class DEC(FederatedEstimator):
             dec.fit(rows, self.n_clusters, seed=self.seed_, schedule=how, encoder=self.encoder, device=self.device)
         )
 
-    def _store_result(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
+    def store_result(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
         self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
         self.labels_ = result.labels.astype(np.int32)
         self.n_iter_ = result.steps

@@ -262,7 +262,7 @@ class FedCRef(FederatedEstimator):
         require(self.rate > 0, f"the parameter 'rate' is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"the parameter 'stability' is {self.stability}; it must be between 0 and 1")
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
+    def store_result(self, fed: Federation, result: Any) -> None:
         if self.epsilon is not None:
             private_deep.store_private_result(self, fed, result)
             return

@@ -52,8 +52,8 @@ class FlooredEstimator(StreamingEstimator):
         start = MAX_DECIDED_START_ASKS if isinstance(self.init, str) and self.init in TREE_INITS else 0
         return FLOORED_ASKS * (self.max_iter + 1) + EXTRA_ASKS + start
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
-        super()._store_result(fed, result)
+    def store_result(self, fed: Federation, result: Any) -> None:
+        super().store_result(fed, result)
         self.opened_cells_ = result[0].cells if self.opens_floored and fed.split == "rows" else None
 
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:

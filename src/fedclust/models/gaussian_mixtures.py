@@ -179,7 +179,7 @@ class GaussianMixture(CentersEstimator):
             )
         return tuple(notes)
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
+    def store_result(self, fed: Federation, result: Any) -> None:
         fitted: FittedMixture = result[0]
         found, frame = fitted.found, fitted.frame
         self.weights_ = found.mixture.weights
@@ -191,7 +191,7 @@ class GaussianMixture(CentersEstimator):
         self.entropy_ = found.entropy
         self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
         self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
-        super()._store_result(fed, (fitted, frame.view))
+        super().store_result(fed, (fitted, frame.view))
         self._keep_objective(-self.log_likelihood_)
 
     def _ending_notes(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
@@ -229,7 +229,7 @@ class GaussianMixture(CentersEstimator):
         x = np.where(gap, 0.0, x)
         return densities.component_scores(g, x if root is None else densities.whiten(x, root)), gap
 
-    def _label_block(self, block: Array) -> NDArray[np.int32]:
+    def labels_in_view(self, block: Array) -> NDArray[np.int32]:
         t, gap = self._block_log_densities(block)
         return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
 

@@ -72,8 +72,8 @@ class LabelsOnlyEstimator(CentersEstimator):
             reveal_slices=fed.local_sites.all_allow(column_split.reveal),
         )
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
-        super()._store_result(fed, result)
+    def store_result(self, fed: Federation, result: Any) -> None:
+        super().store_result(fed, result)
         if self.opens_labels:
             self.inertia_ = None
             self.history_ = [{**entry, "objective": None} for entry in self.history_]

@@ -23,7 +23,7 @@ from pathlib import Path
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 from fedclust.core.errors import DataError, StudyError
 from fedclust.models.base import FederatedEstimator, Model
-from fedclust.models.centers_estimator import INIT_METHODS, MAX_CANDIDATES
+from fedclust.models.centers_estimator import INIT_METHODS, MAX_INITS
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
 from fedclust.models.dec_estimator import DEC
 from fedclust.models.fcac_estimator import FCAC
@@ -95,8 +95,8 @@ class Method:
 
 INITIAL_CENTERS = initial_centers_parameter(*INIT_METHODS)
 CANDIDATES = Parameter(
-    f"'auto', or a whole number from 1 to {MAX_CANDIDATES}",
-    lambda value: value == "auto" or (is_whole(value) and 1 <= value <= MAX_CANDIDATES),
+    f"'auto', or a whole number from 1 to {MAX_INITS}",
+    lambda value: value == "auto" or (is_whole(value) and 1 <= value <= MAX_INITS),
     choices=("auto",),
 )
 PAPER_RULE = one_of("none", "paper")

@@ -192,7 +192,7 @@ class NodeEstimator(CentersModel):
     def _labels_of_rows(self, block: Array) -> Units:
         """Return the cluster of each row of a block (columns by rows) without missing values."""
 
-    def _store_result(self, fed: Federation, result: NodeResult) -> None:
+    def store_result(self, fed: Federation, result: NodeResult) -> None:
         found, view, rows, notes = result
         earlier, nodes_before = (self.history_, self.scaled_nodes_) if self._continues else ((), None)
         self.sites_ = sorted({*(self.sites_ if self._continues else ()), *fed.parties})
@@ -217,7 +217,7 @@ class NodeEstimator(CentersModel):
             site_memories.write_absent_memories(fed.folder, self._memories)
         if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = (block for held in fed.site_data.values() for block in self._view_blocks(held))
-            self.labels_ = np.concatenate([self._label_block(some) for some in merge_blocks(blocks)])
+            self.labels_ = np.concatenate([self.labels_in_view(some) for some in merge_blocks(blocks)])
 
     def _keep_nodes(self, places: Floats, rows: Ints, labels: Units) -> None:
         """Keep the coordinator's nodes, and the clusters they form."""
@@ -230,7 +230,7 @@ class NodeEstimator(CentersModel):
         self.cluster_centers_ = view.to_original_units(self.scaled_centers_)
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
-    def _label_block(self, block: Array) -> NDArray[np.int32]:
+    def labels_in_view(self, block: Array) -> NDArray[np.int32]:
         """Return the cluster of each row of a block; -1 for rows with missing values."""
         gap = np.isnan(block).any(axis=0)
         return np.where(gap, -1, self._labels_of_rows(np.where(gap, 0.0, block))).astype(np.int32)

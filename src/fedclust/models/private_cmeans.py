@@ -103,7 +103,7 @@ class _PrivateEstimator(CentersModel):
         require(sound, f"n_clusters is {given!r}; it must be a whole number, or a range such as (2, 8)")
         return tuple(range(int(ends[0]), int(ends[-1]) + 1))
 
-    def _store_result(self, fed: Federation, result: tuple[PrivateResult, Box]) -> None:
+    def store_result(self, fed: Federation, result: tuple[PrivateResult, Box]) -> None:
         found, box = result
         if self.scale == "minmax":
             self.origin_, self.spread_ = box.middle, box.unit
@@ -126,7 +126,7 @@ class _PrivateEstimator(CentersModel):
         self.notes_ = [*found.notes, *self._privacy_notes(fed)]
         if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
-            self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
+            self.labels_ = np.concatenate([self.labels_in_view(block) for block in blocks])
 
     @property
     def privacy_part(self) -> PrivacyPart:

@@ -84,7 +84,7 @@ class StreamingEstimator(CentersEstimator):
             missing=self._missing_rule,
             asks_multiple=self._max_asks,
         )
-        self._store_result(X, result)
+        self.store_result(X, result)
         self.initial_centers_ = start
         self.notes_ = [*absence_notes(absences), LATER_BATCH_NOTE, *self.notes_]
         return self

@@ -24,7 +24,7 @@ from fedclust.kernels import gap_sweep as gapped
 from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
 from fedclust.questions.standardisation import ColumnStatistics
 
-MAX_COLUMNS = 64  # whose products are 2,080 numbers
+MAX_PLANE_COLUMNS = 64  # whose products are 2,080 numbers
 PLANE_CHUNK_ROWS = 1024  # rows whose terms are in memory together
 MAX_ROTATION_SWEEPS = 60
 PLANE_AXES = 2
@@ -123,7 +123,7 @@ def plane(view: View, found: ColumnStatistics, *, everyone: bool = True) -> Prot
 
 def widest_columns(sd: Floats) -> Ints:
     """The columns to look at, in their order: all, or as many of the largest deviations as may be."""
-    return np.sort(np.argsort(-sd, kind="stable")[:MAX_COLUMNS]).astype(np.int64)
+    return np.sort(np.argsort(-sd, kind="stable")[:MAX_PLANE_COLUMNS]).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -144,12 +144,12 @@ class SphericalKMeans(CentersModel):
             max_iter=self.max_iter,
         )
 
-    def _store_result(self, fed: Federation, result: Any) -> None:
+    def store_result(self, fed: Federation, result: Any) -> None:
         view, self.initial_centers_, centers, self.cluster_sizes_, self.history_ = result
         self.n_iter_, self.objective_ = len(self.history_), self.history_[-1]["objective"]
         self.keep_centers(fed, view, centers)
 
-    def _label_block(self, block: Array) -> Any:
+    def labels_in_view(self, block: Array) -> Any:
         return distances.nearest_centers(unit_length(block), self.scaled_centers_)[0]
 
 

@@ -24,7 +24,7 @@ from fedclust.kernels.row_sample import WHOLE_TABLE, in_sample
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, RowMap
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
-MAX_CELLS = 1 << 16  # of all these partitions
+MAX_OPENED_CELLS = 1 << 16  # of all these partitions
 MAX_UNITED_CELLS = 12  # unions of two cells of a partition are compared if it has no more cells
 CHOICE_ARRAYS = (
     "columns", "mean", "sd", "weights", "embedding", "levels", "cut_cells", "directions", "places"
@@ -192,7 +192,7 @@ def record_opening(
 
 def check_partitions(earlier: Sequence[OpenedPartition], view: View) -> None:
     """Refuse partitions that are too many, badly described, or about other rows than the question's."""
-    sound = len(earlier) <= MAX_PARTITIONS and sum(one.partition.cells for one in earlier) <= MAX_CELLS
+    sound = len(earlier) <= MAX_PARTITIONS and sum(one.partition.cells for one in earlier) <= MAX_OPENED_CELLS
     for one in earlier:
         sound = sound and one.partition.kind in LABELERS and one.opened.dtype == np.bool_
         sound = sound and one.opened.shape == (one.partition.cells,)

@@ -41,7 +41,6 @@ MIN_VARIANCE_FRACTION = (
 )
 MIN_EIGENVALUE = 1e-8  # columns closer to collinear than this are held apart
 MIN_COMPONENT_MASS = 2.0**-8  # a component of less mass keeps its place: too few digits to move it
-LOG_2PI = math.log(2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -250,7 +249,7 @@ def maximization_step(family: Family, frame: Frame, found: MixtureSums, before: 
 def to_gaussians(m: Mixture, frame: Frame) -> Gaussians:
     """A mixture as the sites evaluate it."""
     k, columns = m.means.shape
-    log_weights = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * columns * LOG_2PI
+    log_weights = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * columns * elementary.LOG_2PI
     if m.family == "EEE" and frame.root is not None:
         return _whitened_gaussians(m, frame.root, frame.reach, log_weights)
     volume = elementary.log(np.broadcast_to(m.variance, (k, columns)).copy()).sum(axis=1)
@@ -270,7 +269,7 @@ def gaussians_from_covariance(m: Mixture) -> tuple[Gaussians, Floats]:
     root = np.asarray(np.linalg.cholesky(m.variance), np.float64)
     columns = len(root)
     volume = 2 * elementary.log(np.diag(root).copy()).sum()
-    offset = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * (columns * LOG_2PI + volume)
+    offset = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * (columns * elementary.LOG_2PI + volume)
     means = np.linalg.solve(root, m.means.T).T
     return Gaussians("EEE", offset, np.ascontiguousarray(means), np.ones((1, 1)), *_no_axes(columns), unit=0), root
 

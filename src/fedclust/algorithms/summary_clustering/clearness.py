@@ -22,7 +22,7 @@ CLOUDS = 3
 UNCLEAR_BELOW = 1.25
 MIN_JUDGED, MAX_JUDGED = 16, 256  # summaries
 ROWS_PER_SUMMARY = 12  # of a cloud, at most
-OVERSAMPLING = 4  # as many summaries of a cloud as are judged, so that its sample is as thin as one of many sites
+CLOUD_OVERSAMPLING = 4  # as many summaries of a cloud as are judged, so that its sample is as thin as one of many sites
 MANY_AXES = 32  # beyond, for speed, axes with a twentieth of the variance are left out, and nothing is oversampled
 DIGITS = 3
 UNCLEAR = (
@@ -54,7 +54,7 @@ class Cloud:
         spread = spread[: max(MANY_AXES, int((np.cumsum(variance) < 0.95 * variance.sum()).sum()) + 1)]
         sites = min(max(sites, -(-len(places) // MAX_SUMMARIES)), len(places))
         rows_per_site = max(floor, min(int(rows.sum()) // sites, ROWS_PER_SUMMARY * MAX_SUMMARIES))
-        times = OVERSAMPLING if len(spread) <= MANY_AXES else 1
+        times = CLOUD_OVERSAMPLING if len(spread) <= MANY_AXES else 1
         enough = -(-times * MAX_JUDGED * sites // len(places))
         return cls(spread, rows_per_site, min(sites, enough), floor)
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
-from fedclust.core.effects import Ask, Protocol, rewrite
+from fedclust.core.effects import HANDLERS, Ask, Protocol, rewrite
 from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.journal import ANSWER_RECORD, QUESTION_RECORD, Journal
 from fedclust.core.release import Release
 from fedclust.core.ring import Exact
 from fedclust.core.types import PartyId
 from fedclust.federation.federation import Federation
-from fedclust.privacy.attacks.transcript import Observation, plain_fields
+from fedclust.privacy.attacks.transcript import Observation, declared_roles, observe
 from fedclust.privacy.blind.blind_adder import SeenMessages as Passed
 
 ADD_HANDLER = "blind_aggregation.add"
@@ -61,9 +61,7 @@ class Recording:
                     if call.step in opened:
                         seen.append(_observe_encrypted(opened[call.step], (party,), release.numbers))
                     continue
-                seen.append(
-                    Observation(call.step, call.handler, (party,), plain_fields(call.message), _release_fields(release))
-                )
+                seen.append(observe(call.step, HANDLERS[call.handler], (party,), call.message, release))
             step = next(iter(calls.values())).step
             if self.blind and step in opened and answers and all(c.handler == ADD_HANDLER for c in calls.values()):
                 numbers = next(iter(answers.values())).total(list(answers.values())).numbers
@@ -80,7 +78,7 @@ class Recording:
         for step, ask in self.asked_questions:
             message = ask.message if ask.messages is None else ask.messages.get(party)
             if message is not None and (ask.among is None or party in ask.among):
-                found.append(Observation(step, ask.handler.name, (party,), plain_fields(message)))
+                found.append(observe(step, ask.handler, (party,), message, None))
         return found
 
 
@@ -154,17 +152,7 @@ def _record_asks(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]
 
 
 def _observe_sum(one: OpenedSum) -> Observation:
-    return Observation(
-        one.step,
-        one.ask.handler.name,
-        one.parties,
-        plain_fields(one.ask.message),
-        _release_fields(one.total),
-    )
-
-
-def _release_fields(release: Release) -> dict[str, Any]:
-    return {name: release.field_value(name) for name in release.schema()}
+    return observe(one.step, one.ask.handler, one.parties, one.ask.message, one.total)
 
 
 def _observe_encrypted(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Observation:
@@ -178,4 +166,4 @@ def _observe_encrypted(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Ex
         count = form.limbs.size // 2
         fields[name] = replace(form, limbs=numbers.limbs[at : at + count].reshape(form.limbs.shape))
         at += count
-    return Observation(one.step, one.ask.handler.name, parties, {}, fields)
+    return Observation(one.step, one.ask.handler.name, parties, {}, fields, declared_roles(one.ask.handler))

@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.core.effects import Handler
 from fedclust.core.release import Release
 from fedclust.core.types import Bools, Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
-from fedclust.privacy.attacks.cell_differences import CellSums, count_cells, opened_cells, rows_by_differences
-from fedclust.privacy.attacks.differencing import CELL_FIELDS
+from fedclust.privacy.attacks.cell_differences import (
+    CELL_FIELDS,
+    CellSums,
+    count_cells,
+    opened_cells,
+    rows_by_differences,
+)
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
-from fedclust.privacy.attacks.transcript import plain_fields
+from fedclust.privacy.attacks.transcript import observe
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
@@ -27,13 +33,14 @@ class OpenedSums:
     seen: list[Observation] = field(default_factory=list)
     groups: list[tuple[Any, GroupMoments]] = field(default_factory=list)  # of a choice of K
 
-    def add(self, step: int, question: str, parties: tuple[PartyId, ...], message: Any, answer: Release) -> None:
+    def add(
+        self, step: int, handler: Handler[Any, Any], parties: tuple[PartyId, ...], message: Any, answer: Release
+    ) -> None:
         """Add one sum."""
         if isinstance(answer, GroupMoments):
             self.groups.append((message, answer))
             return
-        fields = {name: answer.field_value(name) for name in answer.schema()}
-        self.seen.append(Observation(step, question, parties, plain_fields(message), fields))
+        self.seen.append(observe(step, handler, parties, message, answer))
 
     def cells(self, rows: Floats) -> list[CellSums]:
         """Return every cell that was opened over these rows, and the cell of all rows."""
@@ -52,8 +59,7 @@ class OpenedSums:
     @property
     def is_empty(self) -> bool:
         """Whether nothing was opened that shows clusters or groups of rows."""
-        kinds = any(one.has_fields(*pair) for one in self.seen for pair in (*CELL_FIELDS, ("counts", "sums")))
-        return not (kinds or self.groups)
+        return not (self.groups or any(one.cells or one.has_fields(*CELL_FIELDS) for one in self.seen))
 
     def recovered_rows(self, rows: Floats) -> Bools:
         """Return which rows follow from the sums by any attack of the product: those of `rows` without gaps."""

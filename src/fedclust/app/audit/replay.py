@@ -22,7 +22,7 @@ from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import DataError, FedclustError, StudyError
 from fedclust.core.journal import ANSWER_RECORD, Journal
 from fedclust.core.types import Floats, PartyId
-from fedclust.privacy.attacks.transcript import Observation
+from fedclust.privacy.attacks.transcript import Observation, roles_by_name
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 
 
@@ -118,10 +118,12 @@ def _answers_only(run: Run, copy: Path, why: str) -> RunHistory:
         sealed = [reply for reply in replies.values() if isinstance(reply, SealedAnswer)]
         for one in sealed:
             fields = {name: one.release.field_value(name) for name in one.release.schema()}
-            seen.append(Observation(one.step, one.handler, (one.party,), {}, fields))
+            roles = roles_by_name(one.handler)
+            seen.append(Observation(one.step, one.handler, (one.party,), {}, fields, roles))
         kinds = sealed[0].release.schema().values() if sealed else ()
         if len(sealed) > 1 and kinds and all(kind.combine == "sum" for kind in kinds):
             total = sealed[0].release.total([one.release for one in sealed])
             fields = {name: total.field_value(name) for name in total.schema()}
-            seen.append(Observation(step, sealed[0].handler, tuple(one.party for one in sealed), {}, fields))
+            roles = roles_by_name(sealed[0].handler)
+            seen.append(Observation(step, sealed[0].handler, tuple(one.party for one in sealed), {}, fields, roles))
     return RunHistory(mode, study.split, tuple(site.name for site in study.sites), seen, why_unchecked=why)

@@ -11,7 +11,7 @@ from fedclust.app.audit.recovered_rows import OpenedSums
 from fedclust.core.effects import Ask, Protocol, rewrite
 from fedclust.federation.federation import Federation
 from fedclust.privacy import attacks
-from fedclust.privacy.attacks.cell_differences import MAX_CELLS
+from fedclust.privacy.attacks.cell_differences import MAX_COMPARED_CELLS
 
 MAX_COMPARED_ROWS = 1_000_000  # of more rows, only the points of an attack are counted
 
@@ -30,7 +30,7 @@ class OpenedClusterSums:
             answer = yield ask
             if ask.want == "total" and len(answer[1]) > 1:
                 self.steps += 1
-                self.opened.add(self.steps, ask.handler.name, answer[1], ask.message, answer[0])
+                self.opened.add(self.steps, ask.handler, answer[1], ask.message, answer[0])
             return answer
 
         return rewrite(protocol, lower)
@@ -49,7 +49,7 @@ class OpenedClusterSums:
         rows = np.concatenate(blocks)
         rows = rows[~np.isnan(rows).any(axis=1)]
         many, shown = self.opened.count(rows), int(self.opened.recovered_rows(rows).sum())
-        tried = f"the {many} sums" if many <= MAX_CELLS else f"{MAX_CELLS} of the {many} sums"
+        tried = f"the {many} sums" if many <= MAX_COMPARED_CELLS else f"{MAX_COMPARED_CELLS} of the {many} sums"
         return [
             f"The attacks in fedclust recover {shown} of {len(rows)} rows from what this run opened, by differences of "
             f"two or three of {tried} of groups of rows"

@@ -16,7 +16,6 @@ from fedclust.privacy.attacks import Observation, RecoveredPoint
 from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
-from fedclust.privacy.attacks.shown_points import POINT_FIELDS
 from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
 ATTACK_TITLES = {
@@ -76,7 +75,7 @@ def _attack_observations(observer: str, seen: list[Observation], history: RunHis
     if history.split == "columns":
         return [_try_unfolding(observer, seen, history)]
     plan: list[tuple[str, Attack, list[Observation]]] = []
-    if any(one.has_fields("mass", "pull") for one in seen):
+    if any(one.cells for one in seen):
         plan += [("a", attacks.attack_by_differencing, own), ("a3", attacks.attack_by_differencing, sums)]
         plan += [("a2", attacks.attack_singletons, own)] if _hides_singletons(seen) else []
         plan += (
@@ -85,7 +84,7 @@ def _attack_observations(observer: str, seen: list[Observation], history: RunHis
             else []
         )
         plan += [("d", attacks.attack_by_cohorts, sums)]
-    if any(one.has_fields(name) for one in own for name in POINT_FIELDS):
+    if any(one.has_fields(name) for one in own for name in one.roles.points):
         plan += [("e", lambda s: (*attacks.attack_shown_points(s), *attacks.attack_remainders(s)), own)]
     found = [_try_attack(observer, name, attack, what, rows=history.rows) for name, attack, what in plan if what]
     return [*found, *_compare_cells(observer, sums, history)]

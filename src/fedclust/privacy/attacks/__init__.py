@@ -18,12 +18,13 @@ from fedclust.privacy.attacks.scoring import Score, score
 from fedclust.privacy.attacks.sent_centers import attack_sent_centers
 from fedclust.privacy.attacks.shown_points import attack_remainders, attack_shown_points
 from fedclust.privacy.attacks.singletons import attack_singletons
-from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint
+from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint, Roles
 from fedclust.privacy.attacks.unfolding import attack_by_unfolding, complete_rows, unfold
 
 __all__ = [
     "Observation",
     "RecoveredPoint",
+    "Roles",
     "Score",
     "attack_by_cohorts",
     "attack_by_differencing",

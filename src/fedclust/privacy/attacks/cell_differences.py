@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.types import Array, Bools, Floats, Ints
-from fedclust.privacy.attacks.differencing import CELL_FIELDS
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
 from fedclust.privacy.attacks.transcript import Observation, Transcript
 
-MAX_CELLS = 1000  # of which all threes are tried
+MAX_COMPARED_CELLS = 1000  # of which all threes are tried
 RANK_TOLERANCE = 1e-9
+CELL_FIELDS = ("counts", "sums")  # of cells of initial centres
 TREE_FIELDS = ("cells", "kinds", "places", "directions", "widths", "children")
 MIN_SHARED_COMBINATIONS = 2  # of two sets of linear combinations: one number may equal that of a row by chance
 
@@ -77,13 +77,12 @@ def rows_by_differences(cells: Sequence[CellSums], rows: Array) -> Bools:
 
 def _cells_of_columns(seen: Observation) -> CellSums | None:
     """Cells whose sums are those of all columns."""
-    for count, total in (*CELL_FIELDS, ("counts", "sums")):
-        if not seen.has_fields(count, total) or "centers" not in seen.asked:
-            continue
+    named = [CELL_FIELDS] if seen.has_fields(*CELL_FIELDS) and {"centers", "partition"} & set(seen.asked) else []
+    for count, total in (*seen.cells, *named):
         if "m" in seen.asked and float(seen.asked["m"]) != 1.0:
             continue  # weights of fuzzy clusters are no counts
         counts, sums = seen.floats_of(count), seen.floats_of(total)
-        if (count, total) == ("counts", "sums") and counts.ndim == 2:
+        if (count, total) == CELL_FIELDS and counts.ndim == 2:
             counts = counts[:, 0]  # the others say how many rows have each column
         if counts.ndim != 1 or sums.shape[:-1] != counts.shape or (counts != np.rint(counts)).any():
             continue  # sums of many mixtures, whose weights are no counts
@@ -102,7 +101,7 @@ def _cells_of_trees(transcript: Transcript) -> Iterator[CellSums]:
     """Cells whose sums are those along the axes of a tree, with parts that are what other parts leave of a cell."""
     known: dict[_Node, tuple[float, Floats]] = {}
     for seen in transcript:
-        if not (seen.has_fields("counts", "sums") and {"axes", "children", "asked"} <= set(seen.asked)):
+        if not (seen.has_fields(*CELL_FIELDS) and {"axes", "children", "asked"} <= set(seen.asked)):
             continue
         asked = seen.asked
         axes = np.asarray(asked["axes"], np.float64)
@@ -190,7 +189,7 @@ def _distinct(counts: Ints, sums: Floats) -> tuple[Ints, Floats]:
     """Each cell once; sums that differ only by rounding count as one."""
     digits = np.column_stack([counts, np.array([[float(f"{value:.10e}") for value in own] for own in sums])])
     _, first = np.unique(digits, axis=0, return_index=True)
-    kept = np.sort(first)[:MAX_CELLS]
+    kept = np.sort(first)[:MAX_COMPARED_CELLS]
     return counts[kept], sums[kept]
 
 

@@ -15,8 +15,6 @@ from fedclust.core.ring import Exact
 from fedclust.privacy.attacks.differencing import attack_by_differencing
 from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint, Transcript, difference
 
-ADDITIVE_FIELDS = ("mass", "sizes", "pull", "objective", "rows", "sums", "counts", "products")
-
 
 def attack_by_cohorts(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Return rows that can be recovered once sums are separated by site."""
@@ -35,7 +33,9 @@ def isolate_site_sums(transcript: Transcript) -> list[Observation]:
             more, fewer = (one, other) if len(one.parties) > len(other.parties) else (other, one)
             rest = set(more.parties) - set(fewer.parties)
             if len(rest) == 1 and set(fewer.parties) < set(more.parties):
-                own = Observation(more.step, more.question, tuple(rest), more.asked, _subtract_sums(more, fewer))
+                own = Observation(
+                    more.step, more.question, tuple(rest), more.asked, _subtract_sums(more, fewer), more.roles
+                )
                 found.setdefault((more.step, own.parties), own)
     return sorted(found.values(), key=lambda seen: seen.step)
 
@@ -43,7 +43,7 @@ def isolate_site_sums(transcript: Transcript) -> list[Observation]:
 def _subtract_sums(more: Observation, fewer: Observation) -> dict[str, object]:
     """What one sum holds beyond another, field by field."""
     fields: dict[str, object] = {}
-    for name in ADDITIVE_FIELDS:
+    for name in more.roles.sums:
         if (
             not (more.has_fields(name) and fewer.has_fields(name))
             or more.floats_of(name).shape != fewer.floats_of(name).shape

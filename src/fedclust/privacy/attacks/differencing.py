@@ -22,20 +22,23 @@ from fedclust.privacy.attacks.transcript import (
     subtract_field,
 )
 
-CELL_FIELDS = (("mass", "pull"), ("sizes", "pull"))  # how answers call counts and sums
-
 
 def attack_by_differencing(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Return rows that changed their cluster alone, or were alone in one."""
     found: list[RecoveredPoint] = []
-    for count, total in CELL_FIELDS:
+    for count, total in cell_fields(transcript):
         for _, rounds in group_by_question(transcript, count, total):
-            usable = [seen for seen in rounds if _has_hard_cells(seen, count, total)]
+            usable = [seen for seen in rounds if (count, total) in seen.cells and _has_hard_cells(seen, count, total)]
             for seen in usable:
                 found += _rows_alone(seen, count, total)
             for before, after in pairwise(usable):
                 found += _rows_that_moved(before, after, count, total)
     return distinct_points(found)
+
+
+def cell_fields(transcript: Transcript) -> list[tuple[str, str]]:
+    """The pairs of fields with counts and sums by cluster that any answer has."""
+    return list(dict.fromkeys(pair for seen in transcript for pair in seen.cells))
 
 
 def _has_hard_cells(seen: Observation, count: str, total: str) -> bool:

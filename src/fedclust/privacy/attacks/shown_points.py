@@ -10,11 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedclust.privacy.attacks.differencing import CELL_FIELDS, nearest_center
+from fedclust.privacy.attacks.differencing import nearest_center
 from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint, Transcript, distinct_points
 
 ROWS_PER_MEAN = 5  # of how many rows a shown mean is made
-POINT_FIELDS = ("points", "places", "centers")  # how answers call points
 
 
 def attack_shown_points(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
@@ -34,7 +33,7 @@ def attack_remainders(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
 
 def _points_shown(transcript: Transcript) -> Iterator[tuple[RecoveredPoint, Observation]]:
     for seen in transcript:
-        for name in POINT_FIELDS:
+        for name in seen.roles.points:
             if seen.has_fields(name) and np.ndim(seen.answer[name]) == 2:
                 for point in seen.floats_of(name):
                     yield (
@@ -49,12 +48,8 @@ def _points_shown(transcript: Transcript) -> Iterator[tuple[RecoveredPoint, Obse
 
 
 def _sixth_rows(mean: np.ndarray[tuple[int], np.dtype[np.float64]], seen: Observation) -> Iterator[RecoveredPoint]:
-    for count, total in CELL_FIELDS:
-        if (
-            not seen.has_fields(count, total)
-            or float(seen.asked.get("m", 1.0)) != 1.0
-            or seen.floats_of(count).ndim != 1
-        ):
+    for count, total in seen.cells:
+        if float(seen.asked.get("m", 1.0)) != 1.0 or seen.floats_of(count).ndim != 1:
             continue
         counts, sums = seen.floats_of(count), seen.floats_of(total)
         for cluster in np.flatnonzero(counts == ROWS_PER_MEAN + 1):

@@ -20,10 +20,25 @@ from typing import Any
 import numpy as np
 
 from fedclust.core import ring
+from fedclust.core.effects import HANDLERS, Handler
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import COLUMNS, Release
 from fedclust.core.ring import Exact
 from fedclust.core.types import Array, Floats, PartyId
 
 Numbers = Array | Exact
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which fields of an answer are what: counts and sums by cluster, in pairs; points; and sums over parties."""
+
+    cells: tuple[tuple[str, str], ...] = (("mass", "pull"), ("sizes", "pull"))
+    points: tuple[str, ...] = ("points",)
+    sums: tuple[str, ...] = ("mass", "sizes", "pull", "objective", "rows")
+
+
+KNOWN_ROLES = Roles()
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Observation:
 
     `parties` are those whose sum it is: one name for a party's own answer. `asked` and `answer` map names to arrays;
     `Exact` numbers are subtracted in the ring, so that an attack loses no digit and a mask used twice would show.
+    `roles` says which field of the answer is what, if the names do not say it.
     """
 
     step: int
@@ -39,6 +55,7 @@ class Observation:
     parties: tuple[PartyId, ...]
     asked: Mapping[str, Any] = field(default_factory=dict)
     answer: Mapping[str, Any] = field(default_factory=dict)
+    roles: Roles = KNOWN_ROLES
 
     def has_fields(self, *names: str) -> bool:
         return all(name in self.answer for name in names)
@@ -53,6 +70,11 @@ class Observation:
             value = self.answer[name]
             self._float_cache[name] = value.to_floats() if isinstance(value, Exact) else np.asarray(value, np.float64)
         return self._float_cache[name]
+
+    @property
+    def cells(self) -> list[tuple[str, str]]:
+        """The fields with counts and with sums by cluster."""
+        return [pair for pair in self.roles.cells if self.has_fields(*pair)]
 
     @property
     def centers(self) -> Floats | None:
@@ -108,12 +130,60 @@ def group_by_question(
     return found.items()
 
 
-def plain_fields(message: Any) -> dict[str, Any]:
-    """A message of the library as named values; the view's origin and spread are named as such."""
+def observe(
+    step: int, handler: Handler[Any, Any], parties: tuple[PartyId, ...], message: Any, release: Release | None
+) -> Observation:
+    """An observation of a question of the library or of another package, and of its answer if there is one."""
+    answer = {} if release is None else {name: release.field_value(name) for name in release.schema()}
+    return Observation(step, handler.name, parties, asked_fields(handler, message), answer, declared_roles(handler))
+
+
+def declared_roles(handler: Handler[Any, Any]) -> Roles:
+    """What the fields of an answer are, by the classes that they declare.
+
+    Another package declares the axes of its sums, which tell the sums of rows by cluster.
+    """
+    schema = handler.schema
+    cells = tuple((count, total) for count, total, _ in _declared_cells(handler))
+    return Roles(
+        cells if handler.is_foreign else KNOWN_ROLES.cells,
+        tuple(name for name, d in schema.items() if (d.kind, d.combine) == ("points", "each")),
+        tuple(name for name, d in schema.items() if d.combine == "sum"),
+    )
+
+
+def roles_by_name(question: str) -> Roles:
+    """The roles that a question's answers declare; its package may be missing here."""
+    return declared_roles(HANDLERS[question]) if question in HANDLERS else KNOWN_ROLES
+
+
+def _declared_cells(handler: Handler[Any, Any]) -> list[tuple[str, str, int | str]]:
+    """The fields with numbers of rows by cluster and with sums of rows by cluster, and the axis of the clusters."""
+    axes = {name: d.axes or () for name, d in handler.schema.items()}
+    return [
+        (count, total, axes[count][0])
+        for count, declared in handler.schema.items()
+        for total, other in handler.schema.items()
+        if declared.cells and not other.cells and len(axes[count]) == 1 and axes[total] == (*axes[count], COLUMNS)
+    ]
+
+
+def asked_fields(handler: Handler[Any, Any], message: Any) -> dict[str, Any]:
+    """A question as named values; the view's origin and spread are named as such.
+
+    In a question of another package, the centres are what the axis of its clusters names, and the fuzziness is 1 if
+    every row weighs one.
+    """
     values = {f.name: getattr(message, f.name) for f in dataclasses.fields(message)}
-    view = values.pop("view", None)
-    if view is not None:
-        values |= {"origin": view.origin, "spread": view.spread}
+    if isinstance(message, ViewedQuestion):
+        values.pop("view", None)
+        values |= {"origin": message.view.origin, "spread": message.view.spread}
+    if handler.is_foreign:
+        named = [values.get(str(axis)) for _, _, axis in _declared_cells(handler)]
+        centers = next((one for one in named if isinstance(one, np.ndarray) and one.ndim == 2), None)
+        values = {name: value for name, value in values.items() if name not in {"centers", "m"}}
+        values |= {"centers": centers} if centers is not None else {}
+        values |= {"m": 1.0} if handler.row_weights is None else {}
     return values
 
 

@@ -29,8 +29,8 @@ from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_LEVELS, MA
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.choice_questions import PowersQuestion, ProductsQuestion, power_sums, product_sums
 from fedclust.questions.choice_of_k.column_kinds import (
-    MAX_AXES,
     MAX_COLUMNS,
+    MAX_COMPARED_AXES,
     MIN_CATEGORY_AXES,
     TREE_AXES,
     column_moments,
@@ -190,7 +190,7 @@ def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
 
 def max_message_numbers(columns: int) -> tuple[int, int]:
     """How many numbers the longest question and the longest answer of a choice hold at most."""
-    used, q = min(columns, MAX_COLUMNS), min(columns, MAX_AXES)
+    used, q = min(columns, MAX_COLUMNS), min(columns, MAX_COMPARED_AXES)
     wide = min(columns, q + max(MIN_CATEGORY_AXES, TREE_AXES - q))
     square = used * (used + 1) // 2
     shared = 8 * columns + used * (q + wide + 1) + 64

@@ -17,7 +17,7 @@ from fedclust.questions.choice_of_k.matrices import multiply
 
 MAX_COLUMNS = 128  # whose products are 8,256 numbers; of a wider table the columns that are least normal are used
 NARROW_COLUMNS = 10  # of numbers, which are all used
-MAX_AXES = 16  # along which the numbers of a wider table are compared
+MAX_COMPARED_AXES = 16  # along which the numbers of a wider table are compared
 TREE_AXES = 10  # of numbers and categories together, as a rule
 MIN_CATEGORY_AXES = 3  # of the tree, whatever the number of numeric axes
 TWO_VALUES_TOLERANCE = 1e-6
@@ -137,11 +137,11 @@ def _numeric_axes(moments: ColumnMoments, covariance: Floats) -> tuple[Floats, F
     picked = np.flatnonzero((moments.normality > NOT_NORMAL) | (linked > CORRELATED))
     if not len(picked):
         picked = np.argsort(-(moments.normality + linked), kind="stable")[:2]
-    if len(picked) <= MAX_AXES:
+    if len(picked) <= MAX_COMPARED_AXES:
         axes = np.zeros((count, len(picked)))
         axes[picked, np.arange(len(picked))] = scale[picked]
         return axes, np.ones(len(picked))
-    variances, directions = principal_axes(correlation[np.ix_(picked, picked)][None], MAX_AXES)
+    variances, directions = principal_axes(correlation[np.ix_(picked, picked)][None], MAX_COMPARED_AXES)
     noise = (1 + np.sqrt(count / moments.rows)) ** 2  # no variance of uncorrelated columns exceeds it by much
     kept = max(2, int((variances[0] > noise).sum()))
     axes = np.zeros((count, kept))

@@ -31,7 +31,6 @@ PRIOR_SPREADS = (0.02, 0.15, 0.6)  # variances that a component is expected to h
 MEAN_WEIGHT = 0.01  # rows that the prior mean counts for
 VARIANCE_WEIGHT = 1.5
 CATEGORY_WEIGHT = 0.5  # rows that each level of a category counts for in advance
-LOG_PI, LOG_2PI = 1.1447298858494002, 1.8378770664093453
 MIN_WEIGHT = 0.5  # of a component without rows, so that its logarithm exists
 
 
@@ -100,7 +99,7 @@ def log_gamma(values: Any) -> Floats:
     x = np.atleast_1d(np.asarray(values, np.float64))
     y = x + 6.0
     shifted = x * (x + 1) * (x + 2) * (x + 3) * (x + 4) * (x + 5)
-    stirling = (y - 0.5) * elementary.log(y) - y + 0.5 * LOG_2PI + 1 / (12 * y) - 1 / (360 * y * y * y)
+    stirling = (y - 0.5) * elementary.log(y) - y + 0.5 * elementary.LOG_2PI + 1 / (12 * y) - 1 / (360 * y * y * y)
     return np.asarray(stirling - elementary.log(shifted), np.float64).reshape(np.shape(values))
 
 
@@ -126,7 +125,7 @@ class Likelihood:
         q, n = self.axes, groups.rows
         shrunk = MEAN_WEIGHT * n / (MEAN_WEIGHT + n)
         out = q / 2 * elementary.log(MEAN_WEIGHT / (MEAN_WEIGHT + n)) - n * q / 2 * (
-            LOG_PI if self.shape == "full" else LOG_2PI
+            elementary.LOG_PI if self.shape == "full" else elementary.LOG_2PI
         )
         means, scatter = groups.means, groups.scatter
         if self.shape == "full":
