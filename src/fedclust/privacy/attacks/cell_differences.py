@@ -20,6 +20,7 @@ from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
 from fedclust.privacy.attacks.transcript import Observation, Transcript
 
+MAX_COUNT = 2.0**48
 MAX_COMPARED_CELLS = 1000  # of which all threes are tried
 RANK_TOLERANCE = 1e-9
 CELL_FIELDS = ("counts", "sums")  # of cells of initial centres
@@ -86,7 +87,7 @@ def _cells_of_columns(seen: Observation) -> CellSums | None:
             counts = counts[:, 0]  # the others say how many rows have each column
         if counts.ndim != 1 or sums.shape[:-1] != counts.shape or (counts != np.rint(counts)).any():
             continue  # sums of many mixtures, whose weights are no counts
-        some = counts > 0
+        some = (counts > 0) & (counts < MAX_COUNT)  # numbers that a blind coordinator cannot read may be any
         rows = counts[some][:, None]
         places = np.array([seen.to_original_units(mean) for mean in sums[some] / rows]).reshape(-1, sums.shape[1])
         return CellSums(counts[some].astype(np.int64), places * rows, np.eye(sums.shape[1]))
