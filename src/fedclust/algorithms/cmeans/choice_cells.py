@@ -36,7 +36,10 @@ def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
             _record_cells(ask.message, record)
         return answer
 
-    return rewrite(protocol, lower)
+    found = yield from rewrite(protocol, lower)
+    if record.leaves is not None:  # all cells are open, whatever question opened them
+        record.add(record.leaves, np.arange(record.leaves.cells) < record.leaves.cells - 1)
+    return found
 
 
 def _record_cells(ask: CellsQuestion, record: OpeningRecord) -> None:

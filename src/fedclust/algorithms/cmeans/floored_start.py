@@ -9,7 +9,13 @@ import numpy as np
 from fedclust.algorithms.cmeans.choice_cells import LeavesQuestion, leaf_sums
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
-from fedclust.algorithms.cmeans.opened_cells import group_cells, group_leaves, tree_partition, whole_table
+from fedclust.algorithms.cmeans.opened_cells import (
+    group_cells,
+    group_leaves,
+    leaves_in_order,
+    tree_partition,
+    whole_table,
+)
 from fedclust.algorithms.shared.cell_sums import PartsQuestion
 from fedclust.algorithms.shared.cell_tree import CellMeans, Frame
 from fedclust.core.effects import Protocol, total
@@ -59,6 +65,7 @@ class FlooredCells:
             return
         tree = [one.partition for one in self.record.earlier if one.partition.kind == "tree"]
         if tree:
+            self.record.add(tree[-1], np.isin(np.arange(tree[-1].cells), leaves_in_order(tree[-1].arrays)))
             self.record.start = StartFacts(group_leaves(tree[-1], nearest, centers))
 
     def record_parts(self, ask: PartsQuestion) -> None:

@@ -25,7 +25,8 @@ from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, RowMa
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_OPENED_CELLS = 1 << 16  # of all these partitions
-MAX_UNITED_CELLS = 12  # unions of two cells of a partition are compared if it has no more cells
+MAX_UNITED_CELLS = 12  # unions of two clusters of a fit are compared if it has no more of them
+MAX_PAIRED_LEAVES = 130  # and unions of two cells of a tree or of a choice of K, which come once in a run
 CHOICE_ARRAYS = (
     "columns", "mean", "sd", "weights", "embedding", "levels", "cut_cells", "directions", "places"
 )  # fmt: skip
@@ -107,6 +108,11 @@ class Partition:
         """Whether each cell is a group of the cells that its kind describes."""
         return "groups" in self.arrays
 
+    @property
+    def can_pair_cells(self) -> bool:
+        """Whether later cells are compared with unions of two cells."""
+        return self.cells <= (MAX_UNITED_CELLS if self.kind == "nearest" else MAX_PAIRED_LEAVES)
+
     def label_block(self, block: Array) -> Ints:
         """Return the cell of each row of a block in this partition's view."""
         if self.kind not in LABELERS:
@@ -136,7 +142,7 @@ def group_leaves(tree: Partition, group_of_leaf: Ints, groups: int) -> Partition
 
     Rows that are in no leaf are in a cell of their own, the last one.
     """
-    return group_cells(tree, _leaves_in_order(tree.arrays), group_of_leaf, groups)
+    return group_cells(tree, leaves_in_order(tree.arrays), group_of_leaf, groups)
 
 
 def group_cells(partition: Partition, cells: Ints, group_of_cell: Ints, groups: int) -> Partition:
@@ -146,7 +152,7 @@ def group_cells(partition: Partition, cells: Ints, group_of_cell: Ints, groups: 
     return Partition(partition.kind, partition.view, {**partition.arrays, "groups": group_of}, groups + 1)
 
 
-def _leaves_in_order(arrays: Mapping[str, Array]) -> Ints:
+def leaves_in_order(arrays: Mapping[str, Array]) -> Ints:
     """The numbers of a tree's leaves, in the order of their paths from the root."""
     children = dict(zip(arrays["cells"].tolist(), arrays["children"].tolist(), strict=True))
 
@@ -218,8 +224,9 @@ def count_differences(site: Site, partition: Partition, earlier: Sequence[Opened
     """Return how many of the site's rows two sets of rows do not have in common: cells by comparisons.
 
     Each cell is compared with the cell without rows and, of each earlier partition, with each opened cell, with all
-    rows but those of that cell and, if there are few cells, with the union of each two opened cells. Its union with
-    each cell before it is compared with each opened cell, too. Where a comparison does not apply, the result is 0.
+    rows but those of that cell and, if there are few cells, with the union of each two opened cells. If there are few
+    new cells, the union of a cell with each cell before it is compared with each opened cell, too. Where a comparison
+    does not apply, the result is 0.
     """
     own = label_rows(site, partition)
     sizes = np.bincount(own, minlength=partition.cells)
@@ -231,7 +238,7 @@ def count_differences(site: Site, partition: Partition, earlier: Sequence[Opened
         before = joint.sum(axis=0)
         apart = _differences(sizes[:, None], before, joint)
         found += [apart, len(own) - apart]
-        pairs = _pairs(joint.shape[1], cells)
+        pairs = _pairs(joint.shape[1], one.partition.can_pair_cells)
         found.append(
             _differences(sizes[:, None], before[pairs].sum(axis=1), joint[:, pairs].sum(axis=2)),
         )
@@ -250,17 +257,16 @@ def _differences(new: Array, old: Array, common: Array) -> Ints:
 
 
 @cache
-def _pairs(opened: int, cells: int) -> Ints:
-    """Return every two opened cells of a partition, if it has few cells."""
-    pairs = np.stack(np.triu_indices(opened, 1), axis=1)
-    return pairs if cells <= MAX_UNITED_CELLS else pairs[:0]
+def _pairs(opened: int, can_pair: bool) -> Ints:  # noqa: FBT001
+    """Return every two opened cells of a partition, if they are to be compared."""
+    return np.stack(np.triu_indices(opened if can_pair else 0, 1), axis=1)
 
 
 def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
     """Return how many comparisons each of some new cells enters."""
     united = cells if cells <= MAX_UNITED_CELLS else 0
-    opened = [(int(one.opened.sum()), one.partition.cells) for one in earlier]
-    return 1 + sum(many * (2 + united) + len(_pairs(many, cells)) for many, cells in opened)
+    opened = [(int(one.opened.sum()), one.partition.can_pair_cells) for one in earlier]
+    return 1 + sum(many * (2 + united) + len(_pairs(many, can_pair)) for many, can_pair in opened)
 
 
 def select_blocks(site: Site, view: View, partition: Partition, cell: int) -> Iterable[Array]:
