@@ -13,7 +13,9 @@ from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.spread_free_centers import (
     AUTO_CANDIDATES,
+    CROSSING_ROUNDS,
     MAX_START_ASKS,
+    MIN_CROSSED_CLUSTERS,
     StartRequest,
     best_of_draws,
     plus_plus_centers,
@@ -163,7 +165,15 @@ class CentersEstimator(CentersModel):
     def _start_request(self, fed: Federation, view: View) -> StartRequest:  # noqa: ARG002 a subclass decides by the view
         """Return what is asked of the cells that initial centres come from."""
         everyone = self.quorum == ALL_PARTIES
-        return StartRequest(self.n_clusters, self._candidate_count, self.seed_, floor=fed.cell_floor, everyone=everyone)
+        crossed = self.n_init == "auto" and self.n_clusters >= MIN_CROSSED_CLUSTERS
+        return StartRequest(
+            self.n_clusters,
+            self._candidate_count,
+            self.seed_,
+            floor=fed.cell_floor,
+            everyone=everyone,
+            crossing_rounds=CROSSING_ROUNDS if crossed else 0,
+        )
 
     def _box_centers(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Floats]:
         """Return the best of some draws within the bounds, in the view."""
