@@ -133,6 +133,8 @@ def check_defaults(seed, *, one_method=False):
         X = np.where(rng.random(X.shape) < 0.05, np.nan, X.astype(float))
         X[:2] = np.nan_to_num(X[:2])
         X = X[~np.isnan(X).all(axis=1)]
+    if gaps == "drop":
+        k = min(k, int((~np.isnan(X).any(axis=1)).sum()))
     mode = str(rng.choice(["plain", "secure", "blind"], p=[0.6, 0.25, 0.15]))
     parties = None if mode == "plain" else int(rng.integers(3, 9))
     if one_method:
