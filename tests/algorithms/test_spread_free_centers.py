@@ -6,7 +6,7 @@ import pytest
 import fedclust as fc
 from fedclust import kernels
 from fedclust.algorithms.shared import candidate_choice, cell_cuts, cell_sums, cell_tree, fixed_order
-from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
+from fedclust.algorithms.shared.spread_free_centers import CROSSING_ROUNDS, MAX_START_ASKS
 from fedclust.core.errors import StudyError
 from fedclust.core.ring import Exact
 from fedclust.kernels import row_sample
@@ -47,7 +47,7 @@ def test_a_tree_of_one_column_by_hand():
     # standard deviation is sqrt(20.5) = 4.53 and the planes lie at -4.07, 0 and 4.07: each slice holds one row.
     model, asked = recorded(fc.KMeans(2, max_iter=1), fc.Federation.local({"a": [[0.0], [1.0]], "b": [[9.0], [10.0]]}))
     names = [name.partition(".")[2] for name, _, _ in asked]
-    assert names == ["scatter_sums", "part_moments", "nearest_sums", "nearest_sums"]
+    assert names == ["scatter_sums", "part_moments", "nearest_sums"]
     _, question, answer = asked[0]
     assert question.mean.tolist() == [5.0]
     assert answer.products.to_floats().tolist() == [82.0]  # 25 + 16 + 16 + 25
@@ -109,13 +109,20 @@ def test_plain_arithmetic_agrees_with_numpy():
     assert np.allclose(fixed_order.matrix_product(a, b), a @ b, rtol=1e-14)
     whole = rng.normal(size=(5, 5))
     whole = whole + whole.T
-    assert (fixed_order.symmetric_matrix(whole[np.triu_indices(5)], 5) == whole).all()
+    pairs = np.triu_indices(5)
+    both = np.stack([whole, 2 * whole])
+    assert (fixed_order.symmetric_matrices(both[:, *pairs], pairs, 5) == both).all()
 
 
 def test_candidates_are_the_best_of_many_restarts():
     rng = np.random.default_rng(2)
     points, weights = rng.normal(size=(14, 30)), rng.integers(1, 50, 14).astype(float)
-    found = candidate_choice.choose_candidates(points, weights, 3, np.random.default_rng(0), 20)
+
+    def candidates():
+        search = candidate_choice.CandidateSearch(points, weights, 3, np.random.default_rng(0))
+        return [search.centers(own) for own in search.restart(20)]
+
+    found = candidates()
 
     def objective(centers):
         return (weights * ((points[:, None] - centers) ** 2).sum(axis=2).min(axis=1)).sum()
@@ -125,8 +132,32 @@ def test_candidates_are_the_best_of_many_restarts():
     from sklearn.cluster import KMeans
 
     assert values[0] <= KMeans(3, n_init=50, random_state=0).fit(points, sample_weight=weights).inertia_ * (1 + 1e-9)
-    again = candidate_choice.choose_candidates(points, weights, 3, np.random.default_rng(0), 20)
-    assert all((a == b).all() for a, b in zip(found, again, strict=True))
+    assert all((a == b).all() for a, b in zip(found, candidates(), strict=True))
+
+
+def test_a_crossing_joins_what_is_best_of_two_candidates():
+    # Four pairs of points, of which each parent has split one and joined two; one is wrong below 5, the other above.
+    points, weights = np.array([[0.0], [1.0], [3.0], [4.0], [10.0], [11.0], [13.0], [14.0]]), np.ones(8)
+    wrong_below, wrong_above = (0, 0, 0, 0, 1, 1, 2, 3), (0, 0, 1, 2, 3, 3, 3, 3)
+    search = candidate_choice.CandidateSearch(points, weights, 4, np.random.default_rng(1))
+    children = search.cross([wrong_below, wrong_above], 40)
+    assert (0, 0, 1, 1, 2, 2, 3, 3) in children
+    assert len(set(children)) == len(children)
+    assert not set(search.cross([wrong_below, wrong_above], 40)) & set(children)
+    assert search.cross([wrong_below], 5) == []
+
+
+def test_crossings_begin_no_worse_than_the_candidates_that_are_crossed():
+    X = groups(900, 2, 3, seed=4)
+    ends = {}
+    for n_init in ("auto", 20):
+        fed = fc.Federation.local(sites(X))
+        model, asked = recorded(fc.KMeans(20, n_init=n_init, max_iter=1), fed)
+        compared = [answer.objectives.to_floats() for name, _, answer in asked if name == "cell_sums.objectives"]
+        assert model.history_[0]["objective"] == pytest.approx(min(own.min() for own in compared), rel=1e-9)
+        ends[n_init] = model.history_[0]["objective"]
+        assert len(compared) == (1 + CROSSING_ROUNDS if n_init == "auto" else 1)
+    assert ends["auto"] < ends[20]
 
 
 @pytest.mark.parametrize("floor", [2, 8, 20])
@@ -317,7 +348,8 @@ def test_the_last_part_is_exact_beside_a_far_row():
 
 def test_a_cell_is_cut_where_its_inertia_is_largest():
     cells = [
-        cell_cuts.Cell((j,), 50.0, np.zeros(2), 50 * np.diag([width, 1.0])) for j, width in enumerate((1.0, 9.0, 2.0))
+        cell_cuts.Cell((j,), 50.0, np.zeros(2), 50 * np.array([width, 0.0, 1.0]))
+        for j, width in enumerate((1.0, 9.0, 2.0))
     ]
     cell_cuts.measure_cells(cells)
     plan, is_last = cell_cuts.plan_cuts(cells, most=5, floor=1)
@@ -325,3 +357,20 @@ def test_a_cell_is_cut_where_its_inertia_is_largest():
     assert plan[0][1].kind == cell_sums.HALVES  # room for two more cells only
     assert not is_last
     assert cell_tree.max_cells(4) == 11
+
+
+def test_many_clusters_have_more_cells_each_up_to_a_hundred():
+    assert [cell_tree.max_cells(k) for k in (1, 2, 5, 10, 16, 20, 30, 40, 60)] == [3, 6, 13, 26, 65, 101, 101, 101, 151]
+    assert cell_tree.max_cells(20, decided=True) == 51
+
+
+def test_products_that_are_not_asked_for_count_as_those_of_independent_coordinates():
+    rows = np.random.default_rng(5).normal(size=(40, 5)) @ np.random.default_rng(6).normal(size=(5, 5))
+    i, j = cell_sums.product_pairs(5)
+    cell = cell_cuts.Cell((), 40.0, rows.sum(axis=0), (rows.T @ rows)[i, j])
+    cell_cuts.measure_cells([cell])
+    expected = np.cov(rows.T, bias=True)
+    expected[:, 3:] = expected[3:] = 0.0
+    expected[[3, 4], [3, 4]] = rows[:, 3:].var(axis=0)
+    assert cell.inertia == pytest.approx(40 * np.trace(expected))
+    assert cell.variances[0] == pytest.approx(np.linalg.eigvalsh(expected)[-1])

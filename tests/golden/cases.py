@@ -487,11 +487,15 @@ class Case:
                 return error
 
     def value(self) -> str:
+        """The digest, from the same run of a scenario if there was one."""
+        if self.parts in DIGESTS and self.backend in {None, kernels.backend()}:
+            return DIGESTS[self.parts]
         found = self.found()
         return "refused" if isinstance(found, FedclustError) else digest(found)
 
 
 CASES: dict[str, Case] = {}
+DIGESTS: dict[Callable[[], Any], str] = {}  # of what scenarios gave
 SCENARIOS: list[tuple[Callable[[], Any], bool, tuple[str, ...]]] = []  # what handlers are recorded in
 
 
@@ -1109,7 +1113,7 @@ def seen_of_handlers() -> dict[str, Seen]:
             own.memory.append(kept)
 
         with recorded_answers(keep):
-            run()
+            DIGESTS[run] = digest(run())
     return found
 
 

@@ -31,7 +31,7 @@ def runs(name, parties, how, seeds):
     ("how", "printed", "spread", "nodes", "clusters"),
     [
         ("iid", [0.4425, 0.5937, 0.5986], 0.0625, 72.4, 41.0),
-        ("dirichlet", [0.4089, 0.5669, 0.5725], 0.0469, 69.3, 44.9),
+        pytest.param("dirichlet", [0.4089, 0.5669, 0.5725], 0.0469, 69.3, 44.9, marks=pytest.mark.slow),
     ],
 )
 def test_optdigits_to_every_printed_digit(how, printed, spread, nodes, clusters):

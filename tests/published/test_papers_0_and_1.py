@@ -64,7 +64,9 @@ DISPLACEMENTS = {"xclara": (0.0089, 0.0055, 0.0025), "waveform": (0.032, 0.019, 
 
 
 @needs_data
-@pytest.mark.parametrize("name", DISPLACEMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "waveform" else ()) for name in DISPLACEMENTS]
+)
 def test_displacement_shrinks_with_participation(name):
     X, _, k = scaled(name)
     fed = parties(X)

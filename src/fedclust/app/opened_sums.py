@@ -6,7 +6,7 @@ holds for any number of rows and sites, unlike a measurement on the rows of one 
 
 from __future__ import annotations
 
-from fedclust.algorithms.shared.cell_tree import REFINEMENTS, max_cells
+from fedclust.algorithms.shared.cell_tree import max_cells
 from fedclust.app.study.study_parts import Study
 from fedclust.models.centers_estimator import TREE_INITS
 from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_PIECES
@@ -24,7 +24,7 @@ def max_opened_sums(study: Study, max_rounds: int, max_fits: int) -> int:
     by_evidence = choice is not None and not choice.is_by_index
     fits = 1 if by_evidence else max_fits
     cells = max_cells(k) if isinstance(init, str) and init in TREE_INITS else 0
-    start = (2 + REFINEMENTS) * cells  # the tree has twice as many cells as leaves
+    start = 3 * cells  # the tree has twice as many cells as leaves, which are refined once
     described = 2 * k  # by the description, and by an index
     chosen = 2 * MAX_CELLS + (ROUNDS * CHAINS + TRIES) * MAX_PIECES if by_evidence else 0
     return fits * (start + k * (max_rounds + 1) + described) + chosen + 1  # and that of all rows

@@ -13,7 +13,10 @@ from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.spread_free_centers import (
     AUTO_CANDIDATES,
+    CROSSING_ROUNDS,
+    CROSSINGS,
     MAX_START_ASKS,
+    MIN_CROSSED_CLUSTERS,
     StartRequest,
     best_of_draws,
     plus_plus_centers,
@@ -163,7 +166,14 @@ class CentersEstimator(CentersModel):
     def _start_request(self, fed: Federation, view: View) -> StartRequest:  # noqa: ARG002 a subclass decides by the view
         """Return what is asked of the cells that initial centres come from."""
         everyone = self.quorum == ALL_PARTIES
-        return StartRequest(self.n_clusters, self._candidate_count, self.seed_, floor=fed.cell_floor, everyone=everyone)
+        return StartRequest(
+            self.n_clusters,
+            self._candidate_count,
+            self.seed_,
+            floor=fed.cell_floor,
+            everyone=everyone,
+            crossing_rounds=CROSSING_ROUNDS if self._crosses_candidates else 0,
+        )
 
     def _box_centers(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Floats]:
         """Return the best of some draws within the bounds, in the view."""
@@ -182,6 +192,12 @@ class CentersEstimator(CentersModel):
         return int(self.n_init)
 
     @property
+    def _crosses_candidates(self) -> bool:
+        """Whether the candidates that are best over all rows are crossed and compared again."""
+        best_of_many = isinstance(self.init, str) and self.init == "k-means++" and self.n_init == "auto"
+        return best_of_many and self.n_clusters >= MIN_CROSSED_CLUSTERS
+
+    @property
     def _max_asks(self) -> int:
         from_totals = isinstance(self.init, str) and self.init in TREE_INITS
         return super()._max_asks + (MAX_START_ASKS if from_totals else 0)
@@ -190,7 +206,8 @@ class CentersEstimator(CentersModel):
         usual = super()._message_padding(columns)
         if not isinstance(self.init, str) or (self.init not in TREE_INITS and self._candidate_count == 1):
             return usual
-        return usual.cover_both(start_padding(columns, self.n_clusters, self._candidate_count))
+        together = max(self._candidate_count, CROSSINGS if self._crosses_candidates else 0)
+        return usual.cover_both(start_padding(columns, self.n_clusters, together))
 
     def _spread_notes(self, fed: Federation) -> list[str]:
         """Return the note on a start that depends on who holds which row."""

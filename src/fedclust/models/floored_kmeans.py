@@ -83,7 +83,7 @@ class FlooredEstimator(StreamingEstimator):
         if not self.opens_floored:
             return ask
         cells = FlooredCells(view, self.floor, Roles.assign(fed.parties), fed.opening_record)
-        return replace(ask, floor=self.floor, opening=cells)
+        return replace(ask, floor=self.floor, opening=cells, crossing_rounds=0)
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)

@@ -185,6 +185,7 @@ def fit(
     """
     centers, history, notes = start, list[Round](), FitNotes()
     places, falling = CenterReseeder(rng, notes), FallingObjective()
+    closing: RoundResult | None = None
 
     def sweep(among: tuple[PartyId, ...] | None) -> Protocol[RoundResult]:
         ask = make_question(view, centers, m, singletons=singletons, small_sites=small_sites)
@@ -201,12 +202,15 @@ def fit(
             falling.observe(moved.objective, view, target)
         else:
             falling.forget()  # rows that were not in this sum may raise the next one
+        stays = np.array_equal(target, centers)
         centers = target
         history.append(Round(number, shift, moved.objective))
         yield from report(round=number, shift=shift, objective=moved.objective)
         if tol is not None and shift < tol and not reseeded and moved.mass.any():
+            closing = moved if stays and moved.includes_all(parties) else None
             break
-    closing = yield from sweep(None)
+    if closing is None:
+        closing = yield from sweep(None)
     _require_rows(closing)
     notes.note_empty_clusters(int((closing.mass <= 0).sum()))
     if participation < 1:

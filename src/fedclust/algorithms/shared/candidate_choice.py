@@ -1,6 +1,8 @@
-"""The best few k-means of weighted points, at the coordinator: many restarts of greedy k-means++ side by side.
+"""The best few k-means of weighted points, at the coordinator, and crossings of those that turn out best on the rows.
 
-All arithmetic is elementwise and in a fixed order, so the choice is the same on every processor.
+Many restarts of greedy k-means++ run side by side. A crossing takes the centres of one candidate on one side of a plane
+and those of another on the other side, and moves them a few times. All arithmetic is elementwise and in a fixed order,
+so the candidates are the same on every processor.
 """
 
 from __future__ import annotations
@@ -17,33 +19,70 @@ MAX_RESTARTS, MIN_RESTARTS = 200, 16
 MAX_RESTART_DISTANCES = 1 << 22  # between points and centres of all restarts together; with more, there are fewer
 PICK_TRIES = 3  # points that are tried for each new centre
 MAX_ITERATIONS = 100
+CROSSING_ITERATIONS = 3
 STOP_FRACTION = 1e-12  # of the objective: a restart stops when an iteration lowers it by less
 
+Partition = tuple[int, ...]  # the cluster of each point, numbered by the clusters' first points
 
-def choose_candidates(
-    points: Floats, weights: Floats, clusters: int, rng: np.random.Generator, count: int
-) -> list[Floats]:
-    """At most `count` sets of centres, the best first; equal partitions of the points count once.
+
+class CandidateSearch:
+    """Candidates among the partitions of weighted points; equal partitions come once.
 
     >>> points, weights = np.array([[0.0], [1.0], [9.0]]), np.array([3.0, 1.0, 2.0])
-    >>> choose_candidates(points, weights, 2, np.random.default_rng(0), count=1)[0].ravel().tolist()
-    [0.25, 9.0]
+    >>> search = CandidateSearch(points, weights, 2, np.random.default_rng(0))
+    >>> [search.centers(own).ravel().tolist() for own in search.restart(count=1)]
+    [[0.25, 9.0]]
     """
-    places = _coordinates(points)
-    columns = np.ascontiguousarray(places.T)
-    picks = _greedy_picks(distances.squared_distances(columns, places), weights, clusters, rng)
-    objective, labels = _run_restarts(columns, weights, places[picks])
-    found: list[Floats] = []
-    seen: set[tuple[int, ...]] = set()
-    for i in np.argsort(objective, kind="stable"):
-        partition = _in_order_of_appearance(labels[i])
-        if partition in seen or max(partition) + 1 < clusters:
-            continue
-        seen.add(partition)
-        found.append(_weighted_means(points, weights, partition, clusters))
-        if len(found) == count:
-            break
-    return found or [points[picks[0]]]  # fewer distinct points than centres
+
+    def __init__(self, points: Floats, weights: Floats, clusters: int, rng: np.random.Generator) -> None:
+        self._points, self._weights, self._clusters, self._rng = points, weights, clusters, rng
+        self._places = _coordinates(points)
+        self._columns = np.ascontiguousarray(self._places.T)
+        self._seen: set[Partition] = set()
+        self.first_draw = points[:clusters]  # points for centres if there is no partition into so many clusters
+
+    def restart(self, count: int) -> list[Partition]:
+        """At most `count` partitions from many restarts, the best first."""
+        d2 = distances.squared_distances(self._columns, self._places)
+        picks = _greedy_picks(d2, self._weights, self._clusters, self._rng)
+        self.first_draw = self._points[picks[0]]
+        objective, labels = _run_restarts(self._columns, self._weights, self._places[picks], MAX_ITERATIONS)
+        return self._new_partitions(labels[np.argsort(objective, kind="stable")], count)
+
+    def cross(self, parents: Sequence[Partition], count: int) -> list[Partition]:
+        """At most `count` crossings of two of the parents each."""
+        if len(parents) < 2 or self._clusters < 2:
+            return []
+        centers = [_weighted_means(self._places, self._weights, own, self._clusters) for own in parents]
+        spread = self._places.max(axis=0) - self._places.min(axis=0)
+        children = np.stack([self._cross_two(centers, spread) for _ in range(count)])
+        _, labels = _run_restarts(self._columns, self._weights, children, CROSSING_ITERATIONS)
+        return self._new_partitions(labels, count)
+
+    def centers(self, partition: Partition) -> Floats:
+        """The weighted means of the clusters, in the columns of the points."""
+        return _weighted_means(self._points, self._weights, partition, self._clusters)
+
+    def _cross_two(self, parents: Sequence[Floats], spread: Floats) -> Floats:
+        """The lowest centres of one parent along a random direction, and as many as are missing of the highest."""
+        one, other = self._rng.choice(len(parents), 2, replace=False)
+        direction = self._rng.uniform(-1, 1, len(spread)) * spread
+        low, high = (np.argsort(ordered_sum(parents[i] * direction), kind="stable") for i in (one, other))
+        taken = int(self._rng.integers(1, self._clusters))
+        return np.concatenate([parents[one][low[:taken]], parents[other][high[taken:]]])
+
+    def _new_partitions(self, labels: Ints, count: int) -> list[Partition]:
+        """The first of these partitions that have all clusters and have not come before."""
+        found: list[Partition] = []
+        for own in labels:
+            partition = _in_order_of_appearance(own)
+            if partition in self._seen or max(partition) + 1 < self._clusters:
+                continue
+            self._seen.add(partition)
+            found.append(partition)
+            if len(found) == count:
+                break
+        return found
 
 
 def _coordinates(points: Floats) -> Floats:
@@ -71,14 +110,14 @@ def _greedy_picks(d2: Floats, weights: Floats, clusters: int, rng: np.random.Gen
     return picks
 
 
-def _run_restarts(columns: Floats, weights: Floats, centers: Floats) -> tuple[Floats, Ints]:
+def _run_restarts(columns: Floats, weights: Floats, centers: Floats, iterations: int) -> tuple[Floats, Ints]:
     """k-means of each restart: its objective, and the label of each point. A centre without points stays."""
     restarts, clusters, width = centers.shape
     count = len(weights)
     objective = np.full(restarts, np.inf)
     labels = np.zeros((restarts, count), np.int64)
     active = np.arange(restarts)
-    for _ in range(MAX_ITERATIONS):
+    for _ in range(iterations):
         nearest = [distances.nearest_centers(columns, own) for own in centers]
         now = np.cumsum(np.stack([least for _, least in nearest]) * weights, axis=1)[:, -1]
         going = now < objective[active] * (1 - STOP_FRACTION)
@@ -98,7 +137,7 @@ def _run_restarts(columns: Floats, weights: Floats, centers: Floats) -> tuple[Fl
     return objective, labels
 
 
-def _in_order_of_appearance(labels: Ints) -> tuple[int, ...]:
+def _in_order_of_appearance(labels: Ints) -> Partition:
     """The same partition, with clusters numbered by their first points.
 
     >>> _in_order_of_appearance(np.array([2, 0, 2, 1]))
@@ -108,7 +147,7 @@ def _in_order_of_appearance(labels: Ints) -> tuple[int, ...]:
     return tuple(numbers.setdefault(label, len(numbers)) for label in labels.tolist())
 
 
-def _weighted_means(points: Floats, weights: Floats, partition: Sequence[int], clusters: int) -> Floats:
+def _weighted_means(points: Floats, weights: Floats, partition: Partition, clusters: int) -> Floats:
     of_point = np.array(partition)
     centers = np.empty((clusters, points.shape[1]))
     for c in range(clusters):

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedclust.algorithms.shared.cell_sums import HALVES, MAX_PARTS, QUARTERS, SLICES
+from fedclust.algorithms.shared.cell_sums import HALVES, MAX_PARTS, QUARTERS, SLICES, product_pairs
 from fedclust.algorithms.shared.fixed_order import (
     ROUNDING_FRACTION,
     ordered_sum,
     principal_axes,
-    symmetric_matrix,
+    symmetric_matrices,
     traces,
 )
 from fedclust.core.ring import Exact
@@ -39,7 +39,7 @@ class Cell:
     path: tuple[int, ...]
     rows: float
     sums: Floats
-    products: Floats | None
+    products: Floats | None  # of the pairs of axes in `product_pairs`
     exact: PartSums | None = None  # None for the root, whose axes were not known when its sums were asked for
     inertia: float = 0.0
     variances: Floats = field(default_factory=lambda: np.zeros(0))
@@ -49,9 +49,8 @@ class Cell:
     @classmethod
     def from_part(cls, path: tuple[int, ...], part: PartSums, inertia: float) -> Cell:
         """A cell of these sums; the inertia is a guess until its products are measured."""
-        sums = part.sums.to_floats()
-        products = None if part.products is None else symmetric_matrix(part.products.to_floats(), len(sums))
-        return cls(path, part.rows, sums, products, part, inertia)
+        products = None if part.products is None else part.products.to_floats()
+        return cls(path, part.rows, part.sums.to_floats(), products, part, inertia)
 
     @property
     def mean(self) -> Floats:
@@ -85,19 +84,25 @@ Cuts = dict[tuple[int, ...], Cut]
 
 
 def measure_cells(cells: Sequence[Cell]) -> None:
-    """Set the inertia and the first two axes of cells whose products are known."""
+    """Set the inertia and the first two axes of cells whose products are known.
+
+    Coordinates whose product is not asked for count as independent.
+    """
     known = [(cell, cell.products) for cell in cells if cell.products is not None]
     if not known:
         return
+    width = len(known[0][0].sums)
+    i, j = product_pairs(width)
     raw = np.array([products / cell.rows for cell, products in known])
-    covariances = raw - np.array([cell.mean[:, None] * cell.mean for cell, _ in known])
+    means = np.array([cell.mean for cell, _ in known])
+    covariances = symmetric_matrices(raw - means[:, i] * means[:, j], (i, j), width)
     inertia = traces(covariances)
     variances, directions = principal_axes(covariances, 2)
     for k, (cell, _) in enumerate(known):
         cell.inertia = float(inertia[k] * cell.rows)
         cell.variances, cell.directions = variances[k], directions[k].T
         # What subtraction leaves below this share of the mean square is rounding.
-        cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(np.diag(raw[k])))
+        cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(raw[k, i == j]))
 
 
 def plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
@@ -149,8 +154,9 @@ def _subtract(whole: Exact, part: Exact) -> Exact:
 
 def drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:
     """How far from each leaf's mean points are drawn: standard deviations of all rows, scaled to the leaf's inertia."""
-    products = np.zeros((len(root.sums), len(root.sums))) if root.products is None else root.products
-    whole = np.sqrt(np.maximum(np.diag(products) / root.rows - root.mean * root.mean, 0.0))
+    i, j = product_pairs(len(root.sums))
+    squares = np.zeros(len(root.sums)) if root.products is None else root.products[i == j]
+    whole = np.sqrt(np.maximum(squares / root.rows - root.mean * root.mean, 0.0))
     tiny = 1e-300
     shares = [(max(cell.inertia, tiny) / max(cell.rows, 1.0)) / max(root.inertia / root.rows, tiny) for cell in leaves]
     return np.asarray(np.sqrt(np.array(shares))[:, None] * whole, np.float64)

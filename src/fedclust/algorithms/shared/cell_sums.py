@@ -31,6 +31,7 @@ from fedclust.kernels.units import DISTANCE_BITS, TERM_BITS, bounds_above, squar
 
 HALVES, QUARTERS, SLICES = 0, 1, 2  # how a cell is cut: by one plane, by two that cross, or by three that do not
 MAX_PARTS = 4
+PAIRED_AXES = 3  # products of two different coordinates are asked for along so many axes, squares along all
 TREE_ARRAYS = ("cells", "kinds", "places", "directions", "widths", "children")  # of a question: how rows are routed
 
 
@@ -130,7 +131,7 @@ class PartsQuestion(SampleQuestion):
     def units(self) -> tuple[Units, Units]:
         """The units of z and of the products of two of its numbers."""
         wide = _projected_reach(self.reach, self.axes)
-        i, j = np.triu_indices(len(wide))
+        i, j = product_pairs(len(wide))
         return tuple(  # type: ignore[return-value]
             unit_of(bounds_above(bounds) + 1, DISTANCE_BITS) for bounds in (wide, wide[i] * wide[j])
         )
@@ -157,7 +158,7 @@ class PartSums(Release):
 class PartMoments(Release):
     counts: Exact = additive("the number of rows in each cell", cells=True)
     sums: Exact = additive("for each cell, the sum of its rows along a few axes")
-    products: Exact = additive("for each cell, the sum of the products of its rows' coordinates along these axes")
+    products: Exact = additive("for each cell, the sums of its rows' squares along these axes, and of a few products")
 
     @classmethod
     def plausible(cls, parts: Sequence[PartMoments], ask: PartsQuestion) -> Bools:
@@ -192,7 +193,7 @@ def part_sums(site: Site, ask: PartsQuestion) -> PartSums:
 def part_moments(site: Site, ask: PartsQuestion) -> PartMoments:
     """How many rows are in each cell, their sums, and the sums of their products."""
     unit, square = ask.units
-    i, j = np.triu_indices(len(unit))
+    i, j = product_pairs(len(unit))
     both = np.concatenate([unit, square])
     counts = np.zeros(len(ask.asked), np.int64)
     found: Limbs = np.zeros((len(counts), len(both), 2), np.uint64)
@@ -201,6 +202,17 @@ def part_moments(site: Site, ask: PartsQuestion) -> PartMoments:
         exact.add_in_place(found[at], fine_sums(np.concatenate([rows, rows[i] * rows[j]]), both))
     sums, products = (np.ascontiguousarray(part) for part in np.split(found, [len(unit)], axis=1))
     return PartMoments(Exact.from_counts(counts), _exact_rows(sums, unit), _exact_rows(products, square))
+
+
+def product_pairs(axes: int) -> tuple[Ints, Ints]:
+    """The pairs of axes whose products are asked for.
+
+    >>> [own.tolist() for own in product_pairs(5)]
+    [[0, 0, 0, 1, 1, 2, 3, 4], [0, 1, 2, 1, 2, 2, 3, 4]]
+    """
+    i, j = np.triu_indices(axes)
+    asked = (i == j) | (j < PAIRED_AXES)
+    return i[asked], j[asked]
 
 
 def _rows_by_part(site: Site, ask: PartsQuestion) -> Iterator[tuple[int, Floats]]:

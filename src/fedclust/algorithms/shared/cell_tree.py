@@ -2,8 +2,8 @@
 
 The tree lies in the span of the first principal axes. From level to level, the cells with the largest inertia are cut
 in two or four, across their own first axes; the sums of the last part are those of the cell less those of its other
-parts. Then the cells' means become centres, and twice each row goes to its nearest centre and each centre to the mean
-of its rows, in all columns. Every sum is exact and no draw depends on a site: the cells are the same for every spread
+parts. Then the cells' means become centres, each row goes to its nearest centre, and each centre to the mean of its
+rows, in all columns. Every sum is exact and no draw depends on a site: the cells are the same for every spread
 of the rows over the sites.
 
 With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all parts are asked for first. In a run that
@@ -40,6 +40,7 @@ from fedclust.algorithms.shared.cell_sums import (
     part_counts,
     part_moments,
     part_sums,
+    product_pairs,
     scatter_sums,
 )
 from fedclust.algorithms.shared.fixed_order import (
@@ -47,7 +48,7 @@ from fedclust.algorithms.shared.fixed_order import (
     ordered_sum,
     orthonormal_basis,
     principal_axes,
-    symmetric_matrix,
+    symmetric_matrices,
 )
 from fedclust.core.effects import Protocol, total
 from fedclust.core.ring import Exact
@@ -59,21 +60,23 @@ from fedclust.questions.standardisation import ColumnStatistics
 
 MAX_AXES = 8  # the tree lies in the span of so many principal axes
 OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
-CELLS_PER_CLUSTER, MORE_CELLS = 2.5, 1
+MAX_WIDTH_OF_PRODUCTS = 4  # times the columns of the sketch: above, two sketches have fewer numbers than all products
+CELLS_PER_CLUSTER = 2.5
+CELLS_PER_SQUARE, MAX_SQUARE_CELLS = 0.25, 100  # many clusters have many local optima
 MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
-REFINEMENTS = 2
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
 MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
-MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + REFINEMENTS * (MAX_REMOVALS + 2)
+MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + MAX_REMOVALS + 2
 CUT_ATTEMPTS = 2  # as planned, and in halves
 DECISION_ASKS = 3
 MAX_DECISIONS = CUT_ATTEMPTS * MAX_FLOORED_LEVELS
 MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
 
-def max_cells(clusters: int) -> int:
-    """How many cells are wanted for so many clusters."""
-    return max(clusters, int(CELLS_PER_CLUSTER * clusters + MORE_CELLS))
+def max_cells(clusters: int, *, decided: bool = False) -> int:
+    """How many cells are wanted for so many clusters; `decided` says that sites decide which cells are opened."""
+    more = 0 if decided else min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
+    return int(max(CELLS_PER_CLUSTER * clusters, more)) + 1
 
 
 @dataclass(frozen=True)
@@ -156,9 +159,7 @@ def find_cells(
     leaves = yield from _grow(frame, start, clusters, floor, opening)
     means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
     weights = np.array([cell.rows for cell in leaves])
-    for _ in range(
-        REFINEMENTS if opening is None else 0
-    ):  # refined cells nearly equal clusters, which then stay closed
+    if opening is None:  # refined cells nearly equal clusters, which then stay closed
         means, weights = yield from _refine(frame, means, weights, floor)
     widest = sorted(leaves, key=lambda cell: cell.rank)
     places = np.array([cell.mean for cell in widest])
@@ -179,15 +180,15 @@ def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
     """The cell of all rows, and the axes of the tree; of a wide table they are found by a sketch."""
     width = len(frame.mean)
     wanted = min(MAX_AXES, width, max(2, clusters - 1))
-    if width + 1 <= 2 * (wanted + OVERSAMPLING):
+    if width < MAX_WIDTH_OF_PRODUCTS * (wanted + OVERSAMPLING):
         answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, None))
         rows, sums = float(answer.rows.to_floats()), answer.sums.to_floats()
-        products = symmetric_matrix(answer.products.to_floats(), width)
+        products = symmetric_matrices(answer.products.to_floats(), np.triu_indices(width), width)
         mean = sums / max(rows, 1.0)
         variances, axes = principal_axes((products / max(rows, 1.0) - mean[:, None] * mean)[None], wanted)
         basis = orthonormal_basis(axes[0][:, variances[0] > 0])
         along = ordered_sum(sums[:, None] * basis, axis=0)
-        return _Start(Cell((), rows, along, matrix_product(matrix_product(basis.T, products), basis)), basis)
+        return _Start(_root_cell(rows, along, matrix_product(matrix_product(basis.T, products), basis)), basis)
     signs = np.random.default_rng((frame.seed, 3)).random((width, min(width, wanted + OVERSAMPLING)))
     rows, sums, sketch = yield from _sketch(frame, np.where(signs < 0.5, -1.0, 1.0))
     basis = orthonormal_basis(sketch)
@@ -199,7 +200,12 @@ def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
         basis = orthonormal_basis(matrix_product(sketch, axes[0][:, variances[0] > 0]))
     along = ordered_sum(sums[:, None] * basis, axis=0)
     guess = np.diag(variances[0][: basis.shape[1]]) * rows + along[:, None] * along / max(rows, 1.0)
-    return _Start(Cell((), rows, along, guess), basis)
+    return _Start(_root_cell(rows, along, guess), basis)
+
+
+def _root_cell(rows: float, sums: Floats, products: Floats) -> Cell:
+    """The cell of all rows, with these sums and products (axes, axes) along the axes."""
+    return Cell((), rows, sums, products[product_pairs(len(sums))])
 
 
 def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, Floats]]:
@@ -213,7 +219,7 @@ def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, F
 
 def _grow(frame: Frame, start: _Start, clusters: int, floor: int, opening: CellOpening | None) -> Protocol[list[Cell]]:
     """Cut cells until there are enough of them; the leaves, in the order of their paths."""
-    most = max_cells(clusters)
+    most = max_cells(clusters, decided=opening is not None)
     measure_cells([start.root])
     leaves, cuts = [start.root], Cuts()
     for _ in range(MAX_LEVELS if floor == 1 and opening is None else MAX_FLOORED_LEVELS):

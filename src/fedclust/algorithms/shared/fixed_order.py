@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedclust.core.types import Array, Floats
+from fedclust.core.types import Array, Floats, Ints
 
 SQUARINGS = 10  # a matrix to the power of 1024: axes of nearly equal variance mix, and any mixture of them will do
 ROUNDING_FRACTION = 1e-11  # of the whole variance: what is left below this is rounding
@@ -37,12 +37,16 @@ def matrix_product(a: Floats, b: Floats) -> Floats:
     return out
 
 
-def symmetric_matrix(triangle: Floats, size: int) -> Floats:
-    """The symmetric matrix of a given size with this upper triangle, row by row."""
-    out = np.zeros((size, size))
-    i, j = np.triu_indices(size)
-    out[i, j] = triangle
-    out[j, i] = triangle
+def symmetric_matrices(values: Floats, pairs: tuple[Ints, Ints], size: int) -> Floats:
+    """Symmetric matrices (..., size, size) with values (..., n) at n pairs of indices, and 0 elsewhere.
+
+    >>> symmetric_matrices(np.array([3.0, 5.0]), (np.array([0, 0]), np.array([0, 1])), 2).tolist()
+    [[3.0, 5.0], [5.0, 0.0]]
+    """
+    out = np.zeros((*values.shape[:-1], size, size))
+    i, j = pairs
+    out[..., i, j] = values
+    out[..., j, i] = values
     return out
 
 
