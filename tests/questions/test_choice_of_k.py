@@ -213,9 +213,8 @@ def test_with_a_floor_no_sum_of_fewer_rows_is_opened():
         return answer
 
     fed.run(rewrite(script(), look))
-    sums = [release.rows.to_floats() for name, release in opened if name == "cell_moments"]
+    sums = [release.rows.to_floats() for name, release in opened if name in {"cell_moments", "component_moments"}]
     assert min(own.min() for own in sums) >= 10
-    assert "component_moments" not in [name for name, _ in opened]
 
 
 # Basins

@@ -14,6 +14,7 @@ K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any 
     choice_questions.cell_moments.name,
     component_questions.component_moments.name,
     component_questions.neighbor_counts.name,
+    component_questions.count_shared_rows.name,
     component_questions.line_histograms.name,
     component_questions.shell_histograms.name,
 )

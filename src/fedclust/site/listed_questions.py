@@ -56,6 +56,7 @@ LISTED_QUESTIONS = frozenset(
         "column_split.prepare",
         "column_split.reveal",
         "component_questions.component_moments",
+        "component_questions.count_shared_rows",
         "component_questions.line_histograms",
         "component_questions.neighbor_counts",
         "component_questions.shell_histograms",
