@@ -200,11 +200,15 @@ def test_groups_that_are_not_round_are_said():
     assert found.notes[0].startswith("The groups are not round: some are bent or hollow")
 
 
-def test_how_sure_a_choice_is_depends_on_three_counts():
-    def word(k, evidence, mild, strict, verdict="groups"):
-        return choice_notes.how_sure(KChoice(k, verdict, evidence, mild, strict, {}, 100, is_sample=False))[0]
+def test_how_sure_a_choice_is_depends_on_three_counts_and_on_rivals():
+    def word(k, evidence, mild, strict, verdict="groups", rival=90.0):
+        curve = {evidence: (100.0, "round"), evidence + 1: (rival, "round")}
+        return choice_notes.how_sure(KChoice(k, verdict, evidence, mild, strict, curve, 100, is_sample=False))[0]
 
     assert word(3, 3, 3, 3) == "clear"
+    assert word(3, 3, 3, 3, rival=95.0) == "unsure"
+    assert word(3, 3, 3, 3, rival=101.0) == "unsure"
+    assert word(1, 1, 1, 1, "none", rival=99.0) == "clear"
     assert word(3, 4, 3, 3) == "likely"
     assert word(3, 3, 3, 2) == "unsure"
     assert word(1, 4, 2, 1, "none") == "likely"
