@@ -96,7 +96,7 @@ LISTED_QUESTIONS = frozenset(
         "partition_changes.count_shared_rows",
         "pca.deviation_products",
         "pca.spread_sums",
-        "prediction_strength.tables",
+        "contingency_tables.count_label_pairs",
         "private_fit.cluster_offsets",
         "private_fit.count_cells",
         "private_fit.lengths",
