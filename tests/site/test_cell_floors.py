@@ -89,7 +89,7 @@ def test_fuzzy_members_are_counted_by_their_weights():
 
 def test_products_of_few_rows_are_kept_in():
     ask = densities.ScatterQuestion(VIEW, REACH)
-    assert asked("densities.scatter_matrix", ask, rows_with(0)[:2]) == "abstains"
+    assert asked("densities.scatter_matrix", ask, rows_with(0)[:2]) == "too-few-rows"
     assert asked("densities.scatter_matrix", ask, rows_with(0)) is None
 
 
