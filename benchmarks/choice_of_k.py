@@ -1,11 +1,12 @@
 """How often the default of `select_k` is right, on sets of ten kinds that are drawn for it, and what it costs.
 
-    python -m benchmarks choice_of_k [--seed 30000] [--sets 30] [--floor 1] [--second] [--kinds moons rings]
+    python -m benchmarks choice_of_k [--seed 30000] [--sets 30] [--floors 1 10] [--draws first second] [--kinds moons]
 
 Each set has K clusters of known distribution. Sets on which the Bayes rule with the true parameters labels less than
 .93 of the rows rightly are drawn again. Moons and rings are right if they are called "not round", and sets without
-clusters if the verdict is "none". `--second` draws from other distributions with the same names: K means in a box,
-sizes that differ up to eightfold, independent t columns, categories that say nothing.
+clusters if the verdict is "none". The second draws are from other distributions with the same names: K means in a box,
+sizes that differ up to eightfold, independent t columns, categories that say nothing. The last table has the share of
+right choices for each word of certainty, without moons and rings.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fedclust.questions.choice_of_k import choice_notes
 from fedclust.questions.choice_of_k.choice import KChoice, choose_groups
 
 NOT_ROUND_KINDS = ("moons", "rings")
+DRAWS = ("first", "second")
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Outcome:
 
     kind: str
     seed: int
+    draws: str
+    floor: int
     k: int
     rows: int
     columns: int
@@ -78,30 +82,72 @@ def _count_numbers(protocol: Protocol[KChoice], opened: list[int]) -> Protocol[K
     return (yield from rewrite(protocol, ask_and_count))
 
 
-def measure(kind: str, seed: int, floor: int, *, second: bool) -> Outcome:
+def measure(kind: str, seed: int, floor: int, draws: str) -> Outcome:
     """Draw one set and choose K."""
-    drawn: Drawn = draw(kind, seed, second=second)
+    drawn: Drawn = draw(kind, seed, second=draws == "second")
     began = time.process_time()
     found, exchanges, numbers = choose(drawn.rows, floor)
     seconds = time.process_time() - began
     certainty = choice_notes.how_sure(found)[0]
     rows, columns = drawn.rows.shape
     return Outcome(
-        kind, seed, drawn.k, rows, columns, found.k, found.verdict, certainty, round(seconds, 3), exchanges, numbers
+        kind,
+        seed,
+        draws,
+        floor,
+        drawn.k,
+        rows,
+        columns,
+        found.k,
+        found.verdict,
+        certainty,
+        round(seconds, 3),
+        exchanges,
+        numbers,
     )
 
 
 def show(kind: str, outcomes: list[Outcome]) -> str:
     """One line of the table."""
     right = np.array([one.is_right for one in outcomes])
-    sure = {word: right[[one.certainty == word for one in outcomes]] for word in ("clear", "likely", "unsure")}
-    words = ", ".join(f"{word} {100 * own.mean():.0f}% of {len(own)}" for word, own in sure.items() if len(own))
     seconds = [one.seconds for one in outcomes]
     return (
-        f"{kind:10} {100 * right.mean():5.1f}% right, CPU {np.mean(seconds):.2f} s (most {max(seconds):.2f}), "
-        f"{np.mean([one.exchanges for one in outcomes]):.0f} exchanges, "
-        f"{np.mean([one.numbers for one in outcomes]):,.0f} numbers; {words}"
+        f"{kind:10} {100 * right.mean():5.1f}% right of {len(right)}, CPU {np.mean(seconds):.2f} s "
+        f"(most {max(seconds):.2f}), {np.mean([one.exchanges for one in outcomes]):.0f} exchanges, "
+        f"{np.mean([one.numbers for one in outcomes]):,.0f} numbers"
     )
+
+
+def show_certainty(outcomes: list[Outcome]) -> str:
+    """How often choices of each certainty are right, with and without groups."""
+    lines = []
+    for verdict, name in (("groups", "groups"), ("none", "no groups")):
+        for word in ("clear", "likely", "unsure"):
+            own = [one.is_right for one in outcomes if one.certainty == word and one.verdict == verdict]
+            if own:
+                lines.append(f"    {name}, {word}: {sum(own)} of {len(own)} right ({100 * np.mean(own):.0f}%)")
+    return "\n".join(lines)
+
+
+def measure_kinds(asked: argparse.Namespace, floor: int, draws: str, *, is_silent: bool) -> list[Outcome]:
+    """Measure all kinds, and print a table."""
+    whole: list[Outcome] = []
+    if not is_silent:
+        print(f"Sums of at least {floor} rows, {draws} draws, seeds from {asked.seed}")
+    for kind in asked.kinds:
+        own = [measure(kind, seed, floor, draws) for seed in range(asked.seed, asked.seed + asked.sets)]
+        whole += own
+        if not is_silent:
+            print(show(kind, own), flush=True)
+            for one in own if asked.wrong else ():
+                if not one.is_right:
+                    print(f"    seed {one.seed}: K {one.k}, found {one.found}, {one.verdict}, {one.rows} rows")
+    if not is_silent:
+        others = [one for one in whole if one.kind not in NOT_ROUND_KINDS]
+        if others:
+            print(show("others", others))
+            print(show_certainty(others))
+    return whole
 
 
 def main(arguments: list[str] | None = None, *, json: bool = False) -> int:
@@ -109,25 +155,19 @@ def main(arguments: list[str] | None = None, *, json: bool = False) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks choice_of_k", description=main.__doc__)
     parser.add_argument("--seed", type=int, default=30_000, help="the first seed")
     parser.add_argument("--sets", type=int, default=30, help="sets of each kind")
-    parser.add_argument("--floor", type=int, default=1, help="the fewest rows behind a sum")
-    parser.add_argument("--second", action="store_true", help="draw from the other distributions")
+    parser.add_argument("--floors", type=int, nargs="+", default=[1, 10], help="the fewest rows behind a sum")
+    parser.add_argument("--draws", nargs="+", choices=DRAWS, default=list(DRAWS), help="which distributions")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="some of the kinds")
     parser.add_argument("--wrong", action="store_true", help="list the sets with a wrong answer")
     asked = parser.parse_args(arguments)
-    whole: list[Outcome] = []
-    for kind in asked.kinds:
-        seeds = range(asked.seed, asked.seed + asked.sets)
-        own = [measure(kind, seed, asked.floor, second=asked.second) for seed in seeds]
-        whole += own
-        if not json:
-            print(show(kind, own), flush=True)
-            for one in own if asked.wrong else ():
-                if not one.is_right:
-                    print(f"    seed {one.seed}: K {one.k}, found {one.found}, {one.verdict}, {one.rows} rows")
+    whole = [
+        outcome
+        for draws in asked.draws
+        for floor in asked.floors
+        for outcome in measure_kinds(asked, floor, draws, is_silent=json)
+    ]
     if json:
         print(json_text.dumps([asdict(one) for one in whole]))
-    else:
-        print(show("all", whole))
     return 0
 
 

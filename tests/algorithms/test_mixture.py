@@ -278,39 +278,3 @@ def test_whitening_does_not_depend_on_the_shape_of_a_block():
     white = densities.whiten(x, root)
     assert np.array_equal(white[:, 700:1301], densities.whiten(x[:, 700:1301], root))
     assert white == pytest.approx(np.linalg.solve(root, x), rel=1e-9)
-
-
-def test_halves_are_decided_by_the_rows_themselves():
-    x = rows(8).T.copy()
-    one, other = densities.rows_of_part(x, 1, 5), densities.rows_of_part(x, 2, 5)
-    assert sorted(map(tuple, np.concatenate([one, other], axis=1).T)) == sorted(map(tuple, x.T))
-    assert 0.35 < one.shape[1] / x.shape[1] < 0.65
-    # Shuffled, split in another way: the same rows in the same half. Another seed or halving: other halves.
-    order = np.random.default_rng(0).permutation(x.shape[1])
-    parts = [densities.rows_of_part(np.ascontiguousarray(x[:, some]), 1, 5) for some in np.array_split(order, 7)]
-    assert sorted(map(tuple, np.concatenate(parts, axis=1).T)) == sorted(map(tuple, one.T))
-    assert densities.rows_of_part(x, 1, 6).shape != one.shape or not np.array_equal(
-        densities.rows_of_part(x, 1, 6), one
-    )
-    assert not np.array_equal(densities.rows_of_part(x, 3, 5)[:, :20], one[:, :20])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_half_alone_has_scipys_likelihood_and_no_round_lowers_it(family):
-    X = rows(5)
-    fed = fc.Federation.local({"a": X[:120], "b": X[120:]})
-
-    def script():
-        frame = yield from mixture.make_frame((yield from bounds.agree_on_bounds(3)), full=True)
-        (sums,) = yield from mixture.sum_mixtures(frame, [mixture.nearest_gaussians(np.zeros((1, 3)), part=1)])
-        of = yield from mixture.frame_of_part(frame, 1, sums.mass[0])
-        starts = yield from mixture.start_mixtures(of, [family], [frame.view.transform_points(X[[0, 100]])], parts=[1])
-        (end,) = yield from mixture.run_em(of, starts[0], tol=None, max_iter=12, parts=[1])
-        return frame, end
-
-    frame, end = fed.run(script())[0]
-    half = densities.rows_of_part(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
-    assert 80 < half.shape[1] < 130
-    assert end.log == pytest.approx(logsumexp(_scores(end.mixture, half.T), axis=1).sum(), rel=1e-12)
-    levels = [-step.objective for step in end.history] + [end.log]
-    assert (np.diff(levels) > -1e-9 * abs(end.log)).all()

@@ -78,8 +78,8 @@ def test_what_a_new_centre_would_gain_by_hand():
 
     def script(frame):
         places = frame.view.transform_points(np.array([[5.0], [20.0]]))
-        lots = (CenterSet(0, frame.view.transform_points(np.array([[0.0]])), places),)
-        asked = CenterSets(frame.view, frame.reach, 0, lots)
+        lots = (CenterSet(frame.view.transform_points(np.array([[0.0]])), places),)
+        asked = CenterSets(frame.view, frame.reach, lots)
         return (yield from centers_for_each_k.total(centers_for_each_k.gains, asked)).gains.to_floats()
 
     # At 5: rows 5 and 6 come 25 and 36 - 1 nearer; at 20: none does
@@ -88,7 +88,7 @@ def test_what_a_new_centre_would_gain_by_hand():
 
 def test_joining_takes_the_cheapest_pair_by_wards_cost():
     # 1 * 1 / 2 * 9 = 4.5, 1 * 8 / 9 * 16 = 14.2, 1 * 8 / 9 * 1 = .89
-    of = GrownCenters(0, np.array([[0.0], [3.0], [4.0]]), np.array([1.0, 1.0, 8.0]), 0.0)
+    of = GrownCenters(np.array([[0.0], [3.0], [4.0]]), np.array([1.0, 1.0, 8.0]), 0.0)
     assert centers_for_each_k._join_cheapest_pair(of) == pytest.approx(np.array([[0.0], [35 / 9]]))
 
 
@@ -98,19 +98,11 @@ def test_joining_takes_the_cheapest_pair_by_wards_cost():
 @pytest.mark.parametrize("seed", range(3))
 def test_grown_centres_are_as_good_as_many_restarts(seed):
     X = groups(seed, k=7, width=3, rows=350, apart=5.0)
-    (grown,) = framed(fc.Federation.local({"a": X}), lambda frame: centers_for_each_k.grow_centers(frame, 9))
+    grown = framed(fc.Federation.local({"a": X}), lambda frame: centers_for_each_k.grow_centers(frame, 9))
     assert [found.centers.shape for found in grown] == [(k, 3) for k in range(1, 10)]
     assert [found.mass.sum() for found in grown] == [350] * 9
     for k, slack in ((4, 1.03), (7, 1.0001), (9, 1.03)):
         assert grown[k - 1].objective <= slack * KMeans(k, n_init=8, random_state=0).fit(X).inertia_
-
-
-def test_halves_cluster_their_own_rows_only():
-    X = groups()
-    fed = fc.Federation.local(dealt(X, 3))
-    one, other = framed(fed, lambda frame: centers_for_each_k.grow_centers(frame, 3, parts=(1, 2)))
-    assert one[0].mass.sum() + other[0].mass.sum() == len(X)
-    assert not np.array_equal(one[2].centers, other[2].centers)
 
 
 # The whole
@@ -200,11 +192,15 @@ def test_groups_that_are_not_round_are_said():
     assert found.notes[0].startswith("The groups are not round: some are bent or hollow")
 
 
-def test_how_sure_a_choice_is_depends_on_three_counts():
-    def word(k, evidence, mild, strict, verdict="groups"):
-        return choice_notes.how_sure(KChoice(k, verdict, evidence, mild, strict, {}, 100, is_sample=False))[0]
+def test_how_sure_a_choice_is_depends_on_three_counts_and_on_rivals():
+    def word(k, evidence, mild, strict, verdict="groups", rival=90.0):
+        curve = {evidence: (100.0, "round"), evidence + 1: (rival, "round")}
+        return choice_notes.how_sure(KChoice(k, verdict, evidence, mild, strict, curve, 100, is_sample=False))[0]
 
     assert word(3, 3, 3, 3) == "clear"
+    assert word(3, 3, 3, 3, rival=95.0) == "unsure"
+    assert word(3, 3, 3, 3, rival=101.0) == "unsure"
+    assert word(1, 1, 1, 1, "none", rival=99.0) == "clear"
     assert word(3, 4, 3, 3) == "likely"
     assert word(3, 3, 3, 2) == "unsure"
     assert word(1, 4, 2, 1, "none") == "likely"

@@ -118,6 +118,14 @@ def test_a_methods_own_parameters_must_make_sense(line):
         study(SHORT.replace("k = 2", f"k = 2\n{line}"))
 
 
+def test_a_number_of_clusters_that_is_left_out_is_chosen():
+    left_out = study(SHORT.replace("k = 2\n", ""))
+    assert left_out.cluster == study(SHORT.replace("k = 2", 'k = "auto"')).cluster
+    assert left_out.cluster.choice is not None
+    centers = study(SHORT.replace("k = 2", "init = [[0.0, 1.0], [4.0, 5.0], [8.0, 9.0]]"))
+    assert (centers.cluster.k, centers.cluster.choice) == (3, None)
+
+
 def test_what_is_left_out_keeps_the_estimators_defaults():
     assert study().make_estimator().get_params() == fc.KMeans(2, opening="floored").get_params()
     fuzzy = study(SHORT.replace("k-means", "fuzzy-c-means"))

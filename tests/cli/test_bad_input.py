@@ -123,7 +123,10 @@ BAD = {
     "name with a slash": (change(('"heart"', '"../heart"')), "without '/'"),
     "no sites": (lambda u: u.study(text='name="x"\n[cluster]\nmethod="k-means"\nk=2\n'), "lacks its sites"),
     "no cluster": (lambda u: u.study(text='name="x"\n[sites.a]\nsource="a.csv"\n'), "lacks a [cluster] table"),
-    "no k": (change(("k = 3", "")), "has no k"),
+    "no k with epsilon": (
+        change(("k = 3", ""), ("fuzzy-c-means", "k-means"), ("[cluster]", "[privacy]\nepsilon = 1.0\n[cluster]")),
+        "has no k, which is needed with epsilon",
+    ),
     "no source": (change(('source = "hungary.csv"', "")), "[sites.hungary] has no source"),
     "unknown method": (change(("fuzzy-c-means", "fuzy-c-means")), "did you mean 'fuzzy-c-means'?"),
     "k < 1": (change(("k = 3", "k = 0")), "k in [cluster] is 0; it must be a whole number of at least 1"),

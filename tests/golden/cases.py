@@ -184,7 +184,7 @@ RENAMED: dict[str, str] = {
     "standardise.spread": "standardisation.column_sums",
     "start.draw": "initial_centers.draw_candidates",
     "start.seeds": "initial_centers.seed_candidates",
-    "strength.tables": "prediction_strength.tables",
+    "strength.tables": "contingency_tables.count_label_pairs",
     "vertical.measure": "column_split.measure_distances",
     "vertical.place": "column_split.place_centers",
     "vertical.prepare": "column_split.prepare",

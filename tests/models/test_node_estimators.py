@@ -206,8 +206,6 @@ def test_a_study_leaves_the_number_of_clusters_to_the_method(tmp_path):
     assert model.node_rows_.min() >= 6
     with pytest.raises(fc.StudyError, match="finds the number of clusters; leave k out"):
         parse_study(STUDY.replace("floor = 6", "k = 3"), folder=tmp_path)
-    with pytest.raises(fc.StudyError, match="has no k"):
-        parse_study(STUDY.replace("summary-clustering", "k-means").replace("floor = 6\n", ""), folder=tmp_path)
 
 
 def test_fcac_in_a_study_is_paper_3s(tmp_path):

@@ -27,7 +27,6 @@ import_questions()
 VIEW = View(np.full(2, 5, np.int32))
 REACH = np.full(2, 5, np.int32)
 CENTERS = np.array([[0.0, 0.0], [20.0, -13.0]])
-SEED = 3
 
 # Sums without a count of the rows behind them, and why `min_rows` is enough, or no number of rows is meant.
 OVER_ALL_ROWS = {
@@ -58,8 +57,8 @@ def turn(rows):
     )
 
 
-def lots(places=CENTERS[:0], part=0):
-    return CenterSets(VIEW, REACH, SEED, (CenterSet(part, CENTERS if not len(places) else CENTERS[:1], places),))
+def lots(places=CENTERS[:0]):
+    return CenterSets(VIEW, REACH, (CenterSet(CENTERS if not len(places) else CENTERS[:1], places),))
 
 
 BY_CLUSTER = {
@@ -88,14 +87,10 @@ def test_fuzzy_members_are_counted_by_their_weights():
     assert asked("cluster_indices.index_sums", ask, rows_with(150)) is None
 
 
-def test_a_half_of_few_rows_is_kept_in():
-    rows = np.repeat(rows_with(0)[:2], [290, 1], axis=0)  # equal rows are in the same half
-    halves = [densities.ScatterQuestion(VIEW, REACH, seed, part) for seed in range(64) for part in (1, 2)]
-    sizes = [densities.scatter_matrix.row_weights(turn(rows), ask)[0, 0] for ask in halves]
-    lone = halves[sizes.index(1)]
-    assert asked("densities.scatter_matrix", lone, rows) == "abstains"
-    assert asked("densities.scatter_matrix", densities.ScatterQuestion(VIEW, REACH, lone.seed), rows) is None
-    assert asked("densities.scatter_matrix", halves[0], rows_with(0)) is None
+def test_products_of_few_rows_are_kept_in():
+    ask = densities.ScatterQuestion(VIEW, REACH)
+    assert asked("densities.scatter_matrix", ask, rows_with(0)[:2]) == "too-few-rows"
+    assert asked("densities.scatter_matrix", ask, rows_with(0)) is None
 
 
 def test_a_product_of_columns_that_one_row_has_both_of_is_kept_in():
@@ -125,9 +120,7 @@ def test_what_is_behind_an_answer_by_hand():
 
 def test_one_row_that_gains_most_is_seen_among_many_that_gain_little():
     rows = np.r_[np.full((50, 1), 1.01), [[2.0]]]
-    ask = CenterSets(
-        View(np.array([3], np.int32)), REACH[:1], 0, (CenterSet(0, np.zeros((1, 1)), np.full((1, 1), 2.0)),)
-    )
+    ask = CenterSets(View(np.array([3], np.int32)), REACH[:1], (CenterSet(np.zeros((1, 1)), np.full((1, 1), 2.0)),))
     assert asked("centers_for_each_k.gains", ask, rows, Policy("own", min_cell=5)) == "abstains"
     assert asked("centers_for_each_k.gains", ask, rows[:50], Policy("own", min_cell=5)) is None
 

@@ -15,7 +15,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.questions import partition_changes
 from fedclust.questions.bounds import ColumnsQuestion
-from fedclust.questions.choice_of_k import prediction_strength
+from fedclust.questions.choice_of_k import contingency_tables
 from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
@@ -164,6 +164,6 @@ def test_a_short_question_does_not_ask_for_more_memory_than_there_is():
     assert at.answer(call("partition_changes.count_shared_rows", models)) == Refusal("clinic", "not-understood")
     none = np.empty((0, 2))
     by = Gaussians("EII", np.zeros(len(many)), many, np.ones((1, 1)), none, np.empty(0), 0)
-    pair = prediction_strength.PartitionPair(0, prediction_strength.Partition(by), prediction_strength.Partition(by))
-    tables = call("prediction_strength.tables", prediction_strength.PairsQuestion(view, 0, (pair,)), step=2)
+    pair = contingency_tables.PartitionPair(contingency_tables.Partition(by), contingency_tables.Partition(by))
+    tables = call("contingency_tables.count_label_pairs", contingency_tables.PairsQuestion(view, (pair,)), step=2)
     assert at.answer(tables) == Refusal("clinic", "not-understood")

@@ -20,7 +20,7 @@ from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
 from fedclust.models.input_checks import limit_quorum
-from fedclust.questions.choice_of_k.prediction_strength import Partition, contingency_tables, pair_over_all_rows
+from fedclust.questions.choice_of_k.contingency_tables import Partition, PartitionPair, contingency_tables
 
 T = TypeVar("T")
 
@@ -100,7 +100,7 @@ def _mean_agreement(fits: FitsForEachK, pairs: Sequence[tuple[CentersModel, Cent
     def script() -> Protocol[float]:
         view, _ = yield from indices.model_view(pairs[0][0], fits.fed)
         tables = yield from contingency_tables(
-            view, [pair_over_all_rows(_partition_in_view(a, view), _partition_in_view(b, view)) for a, b in pairs]
+            view, [PartitionPair(_partition_in_view(a, view), _partition_in_view(b, view)) for a, b in pairs]
         )
         return float(np.mean([agreement.ari(table) for table in tables]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedclust.app.study.study_parts import KSearch
 from fedclust.questions import cluster_indices
-from fedclust.questions.choice_of_k import choice_questions, component_questions, prediction_strength
+from fedclust.questions.choice_of_k import choice_questions, component_questions, contingency_tables
 from fedclust.questions.choice_of_k.choice import max_asks
 
 K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
@@ -14,11 +14,12 @@ K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any 
     choice_questions.cell_moments.name,
     component_questions.component_moments.name,
     component_questions.neighbor_counts.name,
+    component_questions.count_shared_rows.name,
     component_questions.line_histograms.name,
     component_questions.shell_histograms.name,
 )
 INDEX_QUESTIONS = (  # of a choice by an index
-    prediction_strength.tables.name,
+    contingency_tables.count_label_pairs.name,
     cluster_indices.index_sums.name,
     cluster_indices.label_sums.name,
     cluster_indices.label_scatter.name,

@@ -1,4 +1,4 @@
-"""The cells that a choice of K opened, as partitions: later cells are compared with them, and a fit starts from them.
+"""What a choice of K opened, as partitions: later cells are compared with these, and a fit starts from its cells.
 
 A choice of K cuts the table into cells of at least the floor's rows and opens their sums. So a fit of the chosen K
 needs no tree of its own: one more question adds up all columns of the same cells.
@@ -12,28 +12,38 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord
-from fedclust.algorithms.cmeans.opened_cells import CHOICE_ARRAYS, Partition, label_rows
+from fedclust.algorithms.cmeans.opened_cells import (
+    CHOICE_ARRAYS,
+    COMPONENT_ARRAYS,
+    COMPONENT_SHAPES,
+    ROW_MAP_ARRAYS,
+    Partition,
+    label_rows,
+)
 from fedclust.core.effects import Ask, Protocol, handler, rewrite
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Limbs, Units
+from fedclust.core.types import Array, Limbs, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.fine_sums import fine_sums_by_label
 from fedclust.kernels.units import DISTANCE_BITS, unit_of
-from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, cell_moments
+from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, MappedQuestion, cell_moments
+from fedclust.questions.choice_of_k.component_questions import ComponentSumsQuestion
 
 T = TypeVar("T")
 
 
 def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
-    """Run a choice of K and record the cells that it opens."""
+    """Run a choice of K and record the cells and the components that it opens."""
 
     def lower(ask: Ask) -> Protocol[Any]:
         answer = yield ask
         if ask.handler.name == cell_moments.name and isinstance(ask.message, CellsQuestion):
             _record_cells(ask.message, record)
+        if isinstance(ask.message, ComponentSumsQuestion):
+            _record_components(ask.message, record)
         return answer
 
     found = yield from rewrite(protocol, lower)
@@ -44,15 +54,38 @@ def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
 
 def _record_cells(ask: CellsQuestion, record: OpeningRecord) -> None:
     """Record the cells of one question: those asked for, and what the newest cuts leave of the cells that they cut."""
-    arrays = {name: np.asarray(getattr(ask, name)) for name in CHOICE_ARRAYS}
-    arrays |= {"axes": ask.row_map.axes, "flagged": ask.row_map.flagged}
-    arrays |= {"seed": np.array([ask.seed]), "share": np.array([ask.share])}
+    arrays = {name: np.asarray(getattr(ask, name)) for name in CHOICE_ARRAYS} | _row_map_arrays(ask)
     leaves = len(ask.levels) + 1
     partition = Partition("choice", ask.view, arrays, leaves + 1)  # the last cell: rows that are not in the sample
     newest = ask.cut_cells[ask.levels == ask.levels.max(initial=0)]
     record.add(partition, np.isin(np.arange(partition.cells), [*ask.asked.tolist(), *newest.tolist()]))
     if record.leaves is None or record.leaves.cells < partition.cells:
         record.leaves = partition
+
+
+def _record_components(ask: ComponentSumsQuestion, record: OpeningRecord) -> None:
+    """Record the components whose sums one question asks for."""
+    first = 0
+    for components in ask.sets:
+        size = len(components.offsets)
+        arrays = {name: np.asarray(getattr(components, name)) for name in COMPONENT_ARRAYS} | _row_map_arrays(ask)
+        arrays |= {name: np.asarray(getattr(ask, name)) for name in ROW_MAP_ARRAYS}
+        arrays["shape"] = np.array([COMPONENT_SHAPES.index(components.shape)])
+        partition = Partition(
+            "components", ask.view, arrays, size + 1
+        )  # the last cell: rows that are not in the sample
+        record.add(partition, np.isin(np.arange(size + 1), ask.asked - first))
+        first += size
+
+
+def _row_map_arrays(ask: MappedQuestion) -> dict[str, Array]:
+    """What says which rows a choice of K reads, and along which axes."""
+    return {
+        "axes": ask.row_map.axes,
+        "flagged": ask.row_map.flagged,
+        "seed": np.array([ask.seed]),
+        "share": np.array([ask.share]),
+    }
 
 
 @dataclass(frozen=True)

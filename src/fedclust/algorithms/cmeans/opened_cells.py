@@ -22,6 +22,7 @@ from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.kernels import distances
 from fedclust.kernels.row_sample import WHOLE_TABLE, in_sample
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, RowMap
+from fedclust.questions.choice_of_k.component_questions import Components
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_OPENED_CELLS = 1 << 16  # of all these partitions
@@ -30,6 +31,9 @@ MAX_PAIRED_LEAVES = 130  # and unions of two cells of a tree or of a choice of K
 CHOICE_ARRAYS = (
     "columns", "mean", "sd", "weights", "embedding", "levels", "cut_cells", "directions", "places"
 )  # fmt: skip
+ROW_MAP_ARRAYS = ("columns", "mean", "sd")
+COMPONENT_ARRAYS = ("offsets", "means", "factors", "flags")
+COMPONENT_SHAPES = ("round", "axes", "full")
 MAX_CACHED_BYTES = 1 << 28  # of labels that a site keeps in memory
 
 Labeler = Callable[[Mapping[str, Array], Array], Ints]
@@ -60,25 +64,41 @@ def _label_by_tree(arrays: Mapping[str, Array], block: Array) -> Ints:
 
 def _label_by_choice(arrays: Mapping[str, Array], block: Array) -> Ints:
     """The number of each row's cell in a choice of K; rows outside the public sample are in a cell of their own."""
+    labels = np.full(block.shape[1], len(arrays["levels"]) + 1)
+    inside, row_map, (y, flags) = _map_for_choice(arrays, block)
+    tree = CellsQuestion(
+        view=View(np.zeros(0, np.int32)),  # the rows are in their view already
+        seed=0,
+        share=WHOLE_TABLE,
+        reach=arrays["sd"],
+        row_map=row_map,
+        asked=np.zeros(0, np.int64),
+        **{name: arrays[name] for name in CHOICE_ARRAYS},
+    )
+    labels[inside] = tree.cells_of_rows(tree.coordinates(y, flags))
+    return labels.astype(np.int64)
+
+
+def _label_by_component(arrays: Mapping[str, Array], block: Array) -> Ints:
+    """The number of each row's component in a choice of K; rows outside the public sample are in one more cell."""
+    labels = np.full(block.shape[1], len(arrays["offsets"]))
+    inside, _, (y, flags) = _map_for_choice(arrays, block)
+    fields = {name: np.asarray(arrays[name], np.float64) for name in COMPONENT_ARRAYS}
+    components = Components(COMPONENT_SHAPES[int(arrays["shape"][0])], **fields)
+    labels[inside] = components.scores(y, flags).argmax(axis=0)
+    return labels.astype(np.int64)
+
+
+def _map_for_choice(arrays: Mapping[str, Array], block: Array) -> tuple[Ints, RowMap, tuple[Floats, Floats]]:
+    """Which rows of a block are in the public sample, how a choice of K maps them, and their numbers and flags."""
     rows = np.asarray(block, np.float64)
-    labels = np.full(rows.shape[1], len(arrays["levels"]) + 1)
     share = int(arrays["share"][0])
     inside = np.arange(rows.shape[1])
     if share < WHOLE_TABLE:
         inside = np.flatnonzero(in_sample(rows, int(arrays["seed"][0]), share))
     z = (rows[np.ix_(arrays["columns"], inside)] - arrays["mean"][:, None]) / arrays["sd"][:, None]
     row_map = RowMap(arrays["axes"], arrays["flagged"], arrays["sd"])
-    tree = CellsQuestion(
-        view=View(np.zeros(0, np.int32)),  # the rows are in their view already
-        seed=0,
-        share=share,
-        reach=arrays["sd"],
-        row_map=row_map,
-        asked=np.zeros(0, np.int64),
-        **{name: arrays[name] for name in CHOICE_ARRAYS},
-    )
-    labels[inside] = tree.cells_of_rows(tree.coordinates(*row_map.apply(z)))
-    return labels.astype(np.int64)
+    return inside, row_map, row_map.apply(z)
 
 
 LABELERS: dict[str, Labeler] = {
@@ -86,6 +106,7 @@ LABELERS: dict[str, Labeler] = {
     "whole": _label_all_alike,
     "tree": _label_by_tree,
     "choice": _label_by_choice,
+    "components": _label_by_component,
 }
 
 

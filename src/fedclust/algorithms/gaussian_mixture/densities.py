@@ -33,7 +33,6 @@ from fedclust.kernels.units import TERM_BITS, bounds_above, unit_of
 from fedclust.questions import bounds
 
 LOG_DENSITY_BITS = 91  # a log density is rounded to 2^-91 of its bound, which lies far off
-ALL_ROWS = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
 ENTROPY_UNIT = unit_of(4)  # -sum_k r log r <= log K < 2^4
 
 
@@ -52,7 +51,6 @@ class Gaussians:
     axes: Floats
     gains: Floats
     unit: int  # of the log density of a row, which is at most 2^(unit + 51)
-    part: int = 0  # of the rows; see `half`
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class MixturesQuestion(ViewedQuestion):
     view: View
     reach: Units
     root: Floats | None
-    seed: int
     mixtures: tuple[Gaussians, ...]
 
     def sums_per_component(self, mixture: Gaussians) -> int:
@@ -93,7 +90,7 @@ def component_weights(site: Site, ask: MixturesQuestion) -> Floats:
 
 def _block_weights(site: Site, ask: MixturesQuestion, g: Gaussians) -> Iterator[Floats]:
     for block in site.blocks(ask.view):
-        x = rows_of_part(check_reach(np.asarray(block, np.float64), ask.reach), g.part, ask.seed)
+        x = check_reach(np.asarray(block, np.float64), ask.reach)
         white = whiten(x, ask.root) if ask.root is not None and g.family == "EEE" else x
         yield _responsibilities(component_scores(g, white), hard=_is_nearest(g))[0]
 
@@ -106,19 +103,16 @@ def moments(site: Site, ask: MixturesQuestion) -> MixtureMoments:
     log_units = np.array([log_density_unit(g) for g in ask.mixtures], np.int32)
     logs, entropies = np.zeros((2, len(ask.mixtures), 2), np.uint64)
     for block in site.blocks(ask.view):
-        whole = check_reach(np.asarray(block, np.float64), ask.reach)
-        for part in sorted({g.part for g in ask.mixtures}):
-            x = rows_of_part(whole, part, ask.seed)
-            white = whiten(x, ask.root) if ask.root is not None else x
-            norm = np.concatenate([x, distances.squared_distances(x, np.zeros((1, len(x))))])
-            square = np.concatenate([x, x * x]) if any(map(_is_by_column, ask.mixtures)) else norm
-            for j, g in enumerate(ask.mixtures):
-                if g.part == part:
-                    t = component_scores(g, white if g.family == "EEE" else x)
-                    r, log, entropy = _responsibilities(t, hard=_is_nearest(g))
-                    exact.add_weighted(sums[j], square if _is_by_column(g) else norm, r)
-                    exact.add_in_place(logs[j], _sum_of_logs(log, g))
-                    exact.add_in_place(entropies[j], exact.exact_totals(entropy[None], ENTROPY_UNIT)[0])
+        x = check_reach(np.asarray(block, np.float64), ask.reach)
+        white = whiten(x, ask.root) if ask.root is not None else x
+        norm = np.concatenate([x, distances.squared_distances(x, np.zeros((1, len(x))))])
+        square = np.concatenate([x, x * x]) if any(map(_is_by_column, ask.mixtures)) else norm
+        for j, g in enumerate(ask.mixtures):
+            t = component_scores(g, white if g.family == "EEE" else x)
+            r, log, entropy = _responsibilities(t, hard=_is_nearest(g))
+            exact.add_weighted(sums[j], square if _is_by_column(g) else norm, r)
+            exact.add_in_place(logs[j], _sum_of_logs(log, g))
+            exact.add_in_place(entropies[j], exact.exact_totals(entropy[None], ENTROPY_UNIT)[0])
     return MixtureMoments(
         Exact(np.concatenate([s.mass for s in sums]), np.concatenate([mass for mass, _ in units])),
         Exact(
@@ -217,28 +211,6 @@ def _is_by_column(g: Gaussians) -> bool:
     return g.family in ("VVI", "nearest")
 
 
-def rows_of_part(x: Floats, part: int, seed: int) -> Floats:
-    """The rows of a block that are in a part, which a row's own bits and the seed decide, not who holds it.
-
-    Halvings differ in the bit of the row's hash that they look at; rows that are equal stay together.
-    """
-    if part == ALL_ROWS:
-        return x
-    hashed = np.full(x.shape[1], seed, np.uint64)
-    for column in x + 0.0:  # -0 is 0
-        hashed = _mix_bits(hashed ^ np.ascontiguousarray(column).view(np.uint64))
-    halving, side = divmod(part - 1, 2)
-    return np.ascontiguousarray(x[:, ((hashed >> np.uint64(halving)) & np.uint64(1)) == side])
-
-
-def _mix_bits(h: Limbs) -> Limbs:
-    """The finaliser of SplitMix64: every bit of the result depends on every bit of h."""
-    h = h + np.uint64(0x9E3779B97F4A7C15)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(h ^ (h >> np.uint64(31)), np.uint64)
-
-
 @dataclass(frozen=True)
 class CenteredQuestion(ViewedQuestion):
     """A view whose columns have mean 0."""
@@ -266,25 +238,19 @@ class ScatterQuestion(ViewedQuestion):
 
     view: View
     reach: Units
-    seed: int
-    part: int = ALL_ROWS
 
 
-def _part_row_weights(site: Site, ask: ScatterQuestion) -> Floats:
-    """How many rows the part has."""
-    return tally_unit_weights(np.array([sum(x.shape[1] for x in _part_blocks(site, ask))]))
+def _row_weights(site: Site, ask: ScatterQuestion) -> Floats:
+    """How many rows the site has."""
+    return tally_unit_weights(np.array([sum(block.shape[1] for block in site.blocks(ask.view))]))
 
 
-@handler(releases=CovarianceProducts, row_weights=_part_row_weights)
+@handler(releases=CovarianceProducts, row_weights=_row_weights)
 def scatter_matrix(site: Site, ask: ScatterQuestion) -> CovarianceProducts:
-    """Sum x x^T over the rows of a part, columns by columns."""
+    """Sum x x^T over the rows, columns by columns."""
     unit = unit_of(ask.reach[:, None] + ask.reach[None, :])
     sums = Sums.zeros(unit_of(ask.reach), unit, 0)
-    for x in _part_blocks(site, ask):
+    for block in site.blocks(ask.view):
+        x = check_reach(np.asarray(block, np.float64), ask.reach)
         exact.add_weighted(sums, x, x)
     return CovarianceProducts(Exact(sums.pull, unit))
-
-
-def _part_blocks(site: Site, ask: ScatterQuestion) -> Iterator[Floats]:
-    for block in site.blocks(ask.view):
-        yield rows_of_part(check_reach(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)

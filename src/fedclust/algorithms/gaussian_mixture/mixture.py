@@ -17,7 +17,6 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Round, frobenius
 from fedclust.algorithms.gaussian_mixture.densities import (
-    ALL_ROWS,
     CenteredQuestion,
     Gaussians,
     MixturesQuestion,
@@ -52,7 +51,6 @@ class Frame:
     rows: int
     variance: Floats  # of each column
     root: Floats | None = None  # lower triangular, root root^T = the total covariance; for EEE only
-    seed: int = 0  # decides how rows are halved
 
     @property
     def mean_variance(self) -> float:
@@ -106,7 +104,6 @@ class Climb:
     """One mixture on its way to more likelihood: the sums over its rows, and what the last round gained."""
 
     mixture: Mixture
-    part: int
     sums: MixtureSums = NOTHING_SUMMED
     gain: float = math.inf  # of the log-likelihood
     history: list[Round] = field(default_factory=list)
@@ -134,32 +131,21 @@ def make_frame(view: View, *, full: bool) -> Protocol[Frame]:
     out = Frame(seen, tight, rows, found.sd**2)
     if not full:
         return out
-    return (yield from _add_root(out, ALL_ROWS, rows))
+    return (yield from _add_root(out))
 
 
-def frame_of_part(frame: Frame, part: int, rows: float) -> Protocol[Frame]:
-    """The same columns with the root of a part's own x x^T, about 0, where the part's mean need not be.
-
-    What EEE takes from the whole holds only for rows whose products it counts: a half has its own.
-    """
-    return frame if frame.root is None else (yield from _add_root(frame, part, max(rows, 1.0)))
-
-
-def _add_root(frame: Frame, part: int, rows: float) -> Protocol[Frame]:
-    sums = yield from total(scatter_matrix, ScatterQuestion(frame.view, frame.reach, frame.seed, part))
-    covariance = sums.products.to_floats() / rows
+def _add_root(frame: Frame) -> Protocol[Frame]:
+    sums = yield from total(scatter_matrix, ScatterQuestion(frame.view, frame.reach))
+    covariance = sums.products.to_floats() / frame.rows
     out = replace(frame, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
     return replace(out, root=_root(covariance, out))
 
 
 def start_mixtures(
-    frame: Frame, families: Sequence[Family], centers: Sequence[Floats], *, parts: Sequence[int] | None = None
+    frame: Frame, families: Sequence[Family], centers: Sequence[Floats]
 ) -> Protocol[list[list[Mixture]]]:
-    """For each set of centres, each family's mixture if every row (of a part) belongs to its nearest centre."""
-    parts = parts or [ALL_ROWS] * len(centers)
-    found = yield from sum_mixtures(
-        frame, [nearest_gaussians(points, part) for points, part in zip(centers, parts, strict=True)]
-    )
+    """For each set of centres, each family's mixture if every row belongs to its nearest centre."""
+    found = yield from sum_mixtures(frame, [nearest_gaussians(points) for points in centers])
     return [
         [maximization_step(family, frame, sums, points) for family in families]
         for sums, points in zip(found, centers, strict=True)
@@ -172,10 +158,9 @@ def run_em(
     *,
     tol: float | None,
     max_iter: int,
-    parts: Sequence[int] | None = None,
 ) -> Protocol[list[EvaluatedMixture]]:
     """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_iter`."""
-    climbs = [Climb(start, part) for start, part in zip(mixtures, parts or [ALL_ROWS] * len(mixtures), strict=True)]
+    climbs = [Climb(start) for start in mixtures]
     active = climbs
     for number in range(1, max_iter + 1):
         yield from expectation_step(frame, active)
@@ -202,7 +187,7 @@ def run_em(
 
 def expectation_step(frame: Frame, climbs: Sequence[Climb]) -> Protocol[None]:
     """Sum the responsibilities of all rows in each mixture, and the rows and squares they weigh, in one message."""
-    gaussians = [replace(to_gaussians(climb.mixture, frame), part=climb.part) for climb in climbs]
+    gaussians = [to_gaussians(climb.mixture, frame) for climb in climbs]
     for climb, sums in zip(climbs, (yield from sum_mixtures(frame, gaussians)), strict=True):
         climb.observe(sums)
 
@@ -210,7 +195,7 @@ def expectation_step(frame: Frame, climbs: Sequence[Climb]) -> Protocol[None]:
 def sum_mixtures(frame: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[MixtureSums]]:
     """The sums of several mixtures."""
     root = frame.root if any(g.family == "EEE" for g in mixtures) else None
-    ask = MixturesQuestion(frame.view, frame.reach, root, frame.seed, tuple(mixtures))
+    ask = MixturesQuestion(frame.view, frame.reach, root, tuple(mixtures))
     sums = yield from total(moments, ask)
     mass, pull, logs, entropies = (field.to_floats() for field in (sums.mass, sums.pull, sums.log, sums.entropy))
     found, at, at_pull = list[MixtureSums](), 0, 0
@@ -230,7 +215,7 @@ def maximization_step(family: Family, frame: Frame, found: MixtureSums, before: 
     thick = found.mass >= MIN_COMPONENT_MASS
     mass = np.where(thick, found.mass, 1.0)
     means = np.where(thick[:, None], found.pull / mass[:, None], before)
-    rows = math.fsum(found.mass.tolist()) or 1.0  # a part of the rows may have none
+    rows = math.fsum(found.mass.tolist()) or 1.0  # all sites may have abstained
     weights = found.mass / rows
     if family == "EEE":
         return Mixture(family, weights, means, _covariance(frame, weights, means))
@@ -258,10 +243,10 @@ def to_gaussians(m: Mixture, frame: Frame) -> Gaussians:
     return Gaussians(m.family, offset, m.means, m.variance, *_no_axes(columns), unit=_unit(offset, far))
 
 
-def nearest_gaussians(points: Floats, part: int = ALL_ROWS) -> Gaussians:
-    """Not a mixture: every row (of a part) belongs to its nearest point."""
+def nearest_gaussians(points: Floats) -> Gaussians:
+    """Not a mixture: every row belongs to its nearest point."""
     k, columns = points.shape
-    return Gaussians("nearest", np.zeros(k), points, np.ones((1, 1)), *_no_axes(columns), unit=0, part=part)
+    return Gaussians("nearest", np.zeros(k), points, np.ones((1, 1)), *_no_axes(columns), unit=0)
 
 
 def gaussians_from_covariance(m: Mixture) -> tuple[Gaussians, Floats]:

@@ -140,6 +140,9 @@ def _parse_cluster(table: Mapping[str, Any], seed: int, *, private: bool = False
     finds = _method_finds_k(table)
     if private:
         return _parse_private_cluster(table, seed)
+    if not finds and "k" not in table:
+        start = table.get("init")
+        table = {**table, "k": len(start) if isinstance(start, list) else "auto"}
     taken = find_study_method(table["method"]).parameters
     options: dict[str, Any] = {"random_state": seed}
     for name, value in table.items():
@@ -167,6 +170,8 @@ def _parse_private_cluster(table: Mapping[str, Any], seed: int) -> ClusterSettin
             f"method '{table['method']}' does not support differential privacy; set method to {' or '.join(private)}, "
             "or remove epsilon"
         )
+    if "k" not in table:
+        raise StudyError("[cluster] has no k, which is needed with epsilon; give a number, or a range such as '2..8'")
     taken, ends = private[table["method"]]().get_params(), parse_k_range(table["k"])
     options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
     if table["k"] == "auto":
@@ -180,12 +185,10 @@ def _parse_private_cluster(table: Mapping[str, Any], seed: int) -> ClusterSettin
 
 
 def _method_finds_k(table: Mapping[str, Any]) -> bool:
-    """Return whether the method finds k itself; if so, the study must not give k, and otherwise it must."""
+    """Return whether the method finds k itself; if so, the study must not give k."""
     if "method" not in table:
         raise StudyError('[cluster] has no method; add a line such as method = "fuzzy-c-means"')
     finds = find_study_method(table["method"]).finds_k
-    if "k" not in table and not finds:
-        raise StudyError("[cluster] has no k; add a line such as k = 3")
     for name in ("k", *CHOICE_KEYS) if finds else ():
         if name in table:
             raise StudyError(f"method '{table['method']}' finds the number of clusters; leave {name} out of [cluster]")

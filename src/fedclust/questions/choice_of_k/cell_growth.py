@@ -3,8 +3,9 @@
 The cells with the largest scatter along their first axes are cut through their means. Only the upper half's sums are
 asked for; those of the other half are the difference.
 
-With a floor, a histogram of each cell along its first axis is asked for first. The cell is cut at its deepest valley,
-or else near its mean, where both halves have enough rows; if there is no such place, it stays whole.
+With a floor, histograms of each cell along its first axes are asked for first. The cell is cut at its deepest valley,
+or else near its mean, where both halves have enough rows; if there is no such place, it stays whole. With categories
+only the first axis is used, because the few values of a category leave gaps that are no valleys.
 """
 
 from __future__ import annotations
@@ -35,16 +36,20 @@ WHOLE_LEVELS = 8
 MAX_LEVELS = 14
 LINE_BINS, LINE_REACH = 16, 2.5  # the sections of a cell's histogram, and how many standard deviations they cover
 MIN_LINE_EVIDENCE = 1.0  # for a valley, to cut there rather than at the mean
+LINE_AXES = 3  # of a cell, along which a valley is looked for
+NEXT_AXIS_EVIDENCE = 3.0  # by which a valley along a further axis must be deeper
 MIN_SCATTER = 1e-9  # of the largest
+MIN_VARIANCE = 1e-12  # along a further axis, so that its sections have a width
 MAX_PIECES, MIN_PIECES, ROWS_PER_PIECE = 48, 24, 4
 
 
 @dataclass(frozen=True)
 class Cells:
-    """The cells' sums as components see them, and their means in the coordinates of the tree."""
+    """The cells' sums as components see them, their means in the coordinates of the tree, and the tree."""
 
     groups: GroupSums
     places: Floats
+    question: CellsQuestion
 
 
 class _Tree:
@@ -90,9 +95,14 @@ class _Tree:
         return inner_products(self.sums.means[cells], self.axes[cells])
 
     def line_question(self, cells: Ints) -> CellLinesQuestion:
-        """The question for the histograms of cells along their axes."""
-        geometry, middles = self.frame.geometry, self.middles(cells)
-        reach = LINE_REACH * np.sqrt(self.scatter[cells] / self.sums.rows[cells])
+        """The question for the histograms of cells along their first axes, all of a cell one after the other."""
+        geometry = self.frame.geometry
+        count = 1 if geometry.categories else min(LINE_AXES, geometry.coordinates)
+        variances, axes = principal_axes(self.sums.take(cells).scatter, count)
+        lines = np.ascontiguousarray(np.swapaxes(axes, 1, 2).reshape(-1, geometry.coordinates))
+        cells = np.repeat(cells, count)
+        middles = inner_products(self.sums.means[cells], lines)
+        reach = LINE_REACH * np.sqrt(np.maximum(variances.ravel(), MIN_VARIANCE) / self.sums.rows[cells])
         return CellLinesQuestion(
             *self.frame.fields,
             weights=geometry.weights,
@@ -102,9 +112,22 @@ class _Tree:
             directions=self.directions,
             places=self.places,
             asked=cells,
-            lines=self.axes[cells],
+            lines=lines,
             edges=middles[:, None] + reach[:, None] * np.linspace(-1, 1, LINE_BINS + 1)[1:-1],
         )
+
+    def choose_places(self, lines: CellLinesQuestion, counts: Ints) -> tuple[Ints, Floats]:
+        """Which cells can be cut, and where along the axis that is best for each; the others are closed."""
+        best: dict[int, tuple[float, int, float]] = {}
+        for number, cell in enumerate(lines.asked.tolist()):
+            evidence, section = _place_above_floor(counts[number].tolist(), self.frame.floor)
+            if section and (cell not in best or evidence > best[cell][0] + NEXT_AXIS_EVIDENCE):
+                best[cell] = evidence, number, float(lines.edges[number, section - 1])
+        cells = np.unique(lines.asked)
+        self.is_final[[cell for cell in cells.tolist() if cell not in best]] = True
+        able = np.array([cell for cell in cells.tolist() if cell in best], np.int64)
+        self.axes[able] = lines.lines[[best[cell][1] for cell in able.tolist()]]
+        return able, np.array([best[cell][2] for cell in able.tolist()])
 
     def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
         """Keep new cuts of cells, with the sums of the upper halves."""
@@ -123,10 +146,6 @@ class _Tree:
         self.is_final = np.append(self.is_final, empty)
         self.is_final[cells] |= empty
 
-    def close(self, cells: Ints) -> None:
-        """Never cut these cells."""
-        self.is_final[cells] = True
-
 
 def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
     """The cells of all rows, about as many as a sixth of the rows."""
@@ -140,33 +159,31 @@ def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
         if frame.floor > 1:
             lines = tree.line_question(cells)
             counts = (yield from total(cell_histograms, lines)).counts.to_floats().astype(np.int64)
-            found = [_place_above_floor(own, frame.floor) for own in counts.tolist()]
-            able = np.array([bin_number > 0 for bin_number in found])
-            places = lines.edges[np.arange(len(cells)), np.array(found) - 1][able]
-            tree.close(cells[~able])
-            cells = cells[able]
+            cells, places = tree.choose_places(lines, counts)
             if not len(cells):
                 continue
         ask = tree.question(cells, places)
         tree.cut(ask, cells, group_sums((yield from total(cell_moments, ask))))
-    return _as_cells(frame, tree.sums)
+    return _as_cells(frame, tree.sums, tree.question(np.zeros(0, np.int64), np.zeros(0)))
 
 
-def _place_above_floor(counts: list[int], floor: int) -> int:
-    """After how many sections a cell is cut; 0 if no place leaves enough rows on both sides.
+def _place_above_floor(counts: list[int], floor: int) -> tuple[float, int]:
+    """The evidence for a valley, and after how many sections a cell is cut; 0 if no place leaves enough rows.
 
-    >>> _place_above_floor([0, 9, 9, 1, 9, 9], 10), _place_above_floor([0, 9, 9, 9, 9, 0], 10)
-    (3, 3)
-    >>> _place_above_floor([2, 3, 9, 4, 0, 0], 10)
-    0
+    >>> _place_above_floor([0, 9, 9, 9, 9, 0], 10), _place_above_floor([2, 3, 9, 4, 0, 0], 10)
+    ((0.0, 3), (0.0, 0))
+    >>> evidence, section = _place_above_floor([0, 9, 9, 1, 9, 9], 10)
+    >>> round(evidence, 1), section
+    (4.5, 3)
     """
     below = np.cumsum(counts)[:-1]
     able = np.flatnonzero((below >= floor) & (below[-1] + counts[-1] - below >= floor)) + 1
     if not len(able):
-        return 0
+        return 0.0, 0
     evidence, place = find_valley(counts, int(able[0]), int(able[-1]))
-    middle = len(counts) / 2
-    return place if evidence > MIN_LINE_EVIDENCE else int(able[np.argmin(np.abs(able - middle))])
+    if evidence > MIN_LINE_EVIDENCE:
+        return evidence, place
+    return 0.0, int(able[np.argmin(np.abs(able - len(counts) / 2))])
 
 
 def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:
@@ -203,14 +220,14 @@ def _first_axes(groups: GroupSums) -> tuple[Floats, Floats]:
     return variances[:, 0], axes[:, :, 0]
 
 
-def _as_cells(frame: ChoiceFrame, sums: GroupSums) -> Cells:
+def _as_cells(frame: ChoiceFrame, sums: GroupSums, question: CellsQuestion) -> Cells:
     own = sums.take(sums.rows > 0)
     weights = frame.geometry.weights
     q = len(weights)
     numbers = own.sums[:, :q] / weights
     products = own.products[:, :q, :q] / (weights[:, None] * weights)
     groups = GroupSums(own.rows, numbers, products, own.counts)
-    return Cells(groups.blur(frame.geometry.rounding), own.means)
+    return Cells(groups.blur(frame.geometry.rounding), own.means, question)
 
 
 def piece_count(cells: int, rows: float) -> int:

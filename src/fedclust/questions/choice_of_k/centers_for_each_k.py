@@ -1,4 +1,4 @@
-"""Centres of c-means for every K, grown one by one from sums alone: the same for every partition of the rows.
+"""Centres of c-means for every K, grown one by one from sums alone, by which a site looks for its own K.
 
 From K to K + 1: places for a new centre are the middles between two centres and the points a standard deviation to
 either side of a centre, along the column in which its cluster is widest. What a place would gain,
@@ -6,7 +6,7 @@ either side of a centre, along the column in which its cluster is widest. What a
     sum over rows of max(0, d2 to the nearest centre - d2 to the place),
 
 is a total; from the best few c-means runs. Then back from the largest K: the two clusters that cost least are joined,
-and what that leads to is kept where it is better. Runs of one K share messages, over any number of parts of the rows.
+and what that leads to is kept where it is better. Runs of one K share messages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedclust.algorithms.gaussian_mixture.densities import ALL_ROWS, check_reach, rows_of_part
+from fedclust.algorithms.gaussian_mixture.densities import check_reach
 from fedclust.algorithms.gaussian_mixture.mixture import Frame
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
@@ -38,9 +38,8 @@ OBJECTIVE_TOLERANCE = 1e-5  # c-means stops when a round lowers the objective by
 
 @dataclass(frozen=True)
 class CenterSet:
-    """Centres for a part of the rows, and places to try beside them."""
+    """Centres, and places to try next to them."""
 
-    part: int
     centers: Floats
     places: Floats
 
@@ -51,7 +50,6 @@ class CenterSets(ViewedQuestion):
 
     view: View
     reach: Units
-    seed: int
     lots: tuple[CenterSet, ...]
 
     def distance_units(self) -> Units:
@@ -88,7 +86,7 @@ class Widths(Release):
 
 
 def _cluster_row_weights(site: Site, ask: CenterSets) -> Floats:
-    """How many rows of its part each cluster of each lot has."""
+    """How many rows each cluster of each lot has."""
     sizes = [np.zeros(len(lot.centers), np.int64) for lot in ask.lots]
     for x, lot, own in _blocks_by_set(site, ask, sizes):
         np.add.at(own, distances.nearest_centers(x, lot.centers)[0], 1)
@@ -141,44 +139,34 @@ T = TypeVar("T")
 
 
 def _blocks_by_set(site: Site, ask: CenterSets, each: Sequence[T]) -> Iterator[tuple[Floats, CenterSet, T]]:
-    """For every block and lot the rows of the lot's part, and what belongs to the lot."""
+    """For every block and lot the rows, and what belongs to the lot."""
     for block in site.blocks(ask.view):
         x = check_reach(np.asarray(block, np.float64), ask.reach)
-        parts = {part: rows_of_part(x, part, ask.seed) for part in {lot.part for lot in ask.lots}}
         for lot, own in zip(ask.lots, each, strict=True):
-            yield parts[lot.part], lot, own
+            yield x, lot, own
 
 
 @dataclass(frozen=True)
 class GrownCenters:
-    """Centres for a part of the rows, where c-means left them."""
+    """Centres where c-means left them."""
 
-    part: int
     centers: Floats
     mass: Floats
     objective: float
 
 
-def grow_centers(
-    frame: Frame, max_clusters: int, *, parts: Sequence[int] = (ALL_ROWS,)
-) -> Protocol[list[list[GrownCenters]]]:
-    """For each part, the centres for K = 1, 2, ..., most."""
+def grow_centers(frame: Frame, max_clusters: int) -> Protocol[list[GrownCenters]]:
+    """The centres for K = 1, 2, ..., most."""
     width = len(frame.reach)
-    found = yield from _run_kmeans(
-        frame, [CenterSet(part, np.zeros((1, width)), np.empty((0, width))) for part in parts]
-    )
-    grown = [[one] for one in found]
+    grown = yield from _run_kmeans(frame, [CenterSet(np.zeros((1, width)), np.empty((0, width)))])
     for _ in range(1, max_clusters):
-        last = [runs[-1] for runs in grown]
-        lots = yield from _starts(frame, last)
-        found = yield from _run_kmeans(frame, lots)
-        for runs in grown:
-            runs.append(min((one for one in found if one.part == runs[0].part), key=lambda one: one.objective))
+        found = yield from _run_kmeans(frame, (yield from _starts(frame, grown[-1])))
+        grown.append(min(found, key=lambda one: one.objective))
     for k in range(max_clusters - 1, 1, -1):
-        lots = [CenterSet(runs[k].part, _join_cheapest_pair(runs[k]), np.empty((0, width))) for runs in grown]
-        for runs, one in zip(grown, (yield from _run_kmeans(frame, lots)), strict=True):
-            if one.objective < runs[k - 1].objective:
-                runs[k - 1] = one
+        joined = CenterSet(_join_cheapest_pair(grown[k]), np.empty((0, width)))
+        (one,) = yield from _run_kmeans(frame, [joined])
+        if one.objective < grown[k - 1].objective:
+            grown[k - 1] = one
     return grown
 
 
@@ -189,7 +177,7 @@ def _run_kmeans(frame: Frame, lots: Sequence[CenterSet]) -> Protocol[list[GrownC
     active = list(range(len(now)))
     for _ in range(MAX_ROUNDS_PER_K):
         asked = [now[j] for j in active]
-        sums = yield from total(cluster_moments, CenterSets(frame.view, frame.reach, frame.seed, tuple(asked)))
+        sums = yield from total(cluster_moments, CenterSets(frame.view, frame.reach, tuple(asked)))
         mass, pull, objectives = sums.mass.to_floats(), sums.pull.to_floats(), sums.objective.to_floats().tolist()
         cuts = np.cumsum([len(lot.centers) for lot in asked])[:-1]
         going: list[int] = []
@@ -197,7 +185,7 @@ def _run_kmeans(frame: Frame, lots: Sequence[CenterSet]) -> Protocol[list[GrownC
             active, np.split(mass, cuts), np.split(pull, cuts), objectives, strict=True
         ):
             before, centers = found[j], now[j].centers
-            found[j] = GrownCenters(now[j].part, centers, own, objective)
+            found[j] = GrownCenters(centers, own, objective)
             if before is not None and before.objective - objective <= OBJECTIVE_TOLERANCE * before.objective:
                 continue
             moved = np.where(own[:, None] > 0, pulled / np.where(own > 0, own, 1.0)[:, None], centers)
@@ -209,23 +197,15 @@ def _run_kmeans(frame: Frame, lots: Sequence[CenterSet]) -> Protocol[list[GrownC
     return [one for one in found if one is not None]
 
 
-def _starts(frame: Frame, last: Sequence[GrownCenters]) -> Protocol[list[CenterSet]]:
-    """For each part a few sets of one centre more, at the places that gain most."""
-    lots = [CenterSet(one.part, one.centers, np.empty((0, len(frame.reach)))) for one in last]
-    squares = (
-        yield from total(widths, CenterSets(frame.view, frame.reach, frame.seed, tuple(lots)))
-    ).squares.to_floats()
-    cuts = np.cumsum([len(one.centers) for one in last])[:-1]
-    lots = [
-        replace(lot, places=_candidate_places(one, own))
-        for lot, one, own in zip(lots, last, np.split(squares, cuts), strict=True)
-    ]
-    found = (yield from total(gains, CenterSets(frame.view, frame.reach, frame.seed, tuple(lots)))).gains.to_floats()
-    out = []
-    for lot, own in zip(lots, np.split(found, np.cumsum([len(lot.places) for lot in lots])[:-1]), strict=True):
-        best = np.argsort(-own, kind="stable")[:STARTS_PER_K]
-        out += [CenterSet(lot.part, np.concatenate([lot.centers, lot.places[[i]]]), lot.places[:0]) for i in best]
-    return out
+def _starts(frame: Frame, last: GrownCenters) -> Protocol[list[CenterSet]]:
+    """A few sets of one centre more, at the places that gain most."""
+    lot = CenterSet(last.centers, np.empty((0, len(frame.reach))))
+    squares = (yield from total(widths, CenterSets(frame.view, frame.reach, (lot,)))).squares.to_floats()
+    places = _candidate_places(last, squares)
+    ask = CenterSets(frame.view, frame.reach, (replace(lot, places=places),))
+    found = (yield from total(gains, ask)).gains.to_floats()
+    best = np.argsort(-found, kind="stable")[:STARTS_PER_K]
+    return [CenterSet(np.concatenate([last.centers, places[[i]]]), lot.places) for i in best]
 
 
 def _candidate_places(grown: GrownCenters, squares: Floats) -> Floats:

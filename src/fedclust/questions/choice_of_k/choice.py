@@ -195,13 +195,14 @@ def max_message_numbers(columns: int) -> tuple[int, int]:
     square = used * (used + 1) // 2
     shared = 8 * columns + used * (q + wide + 1) + 64
     question = max(
-        MAX_CELLS * (wide + 4),
         CHAINS * MAX_PIECES * (q * q + q + 1 + used),
+        MAX_CELLS * (wide + 4) + MAX_PIECES * (q * q + q + 1 + used),
         MAX_PIECES * (q * q + q + 1 + used) + max(MAX_LINES * (q + 6), MAX_TUBES * (q * q + 2 * q + 6 + MAX_PIECES)),
     )
     answer = max(
         MAX_CELLS * (1 + wide + wide * (wide + 1) // 2 + used),
         CHAINS * MAX_PIECES * (1 + q + q * (q + 1) // 2 + used),
+        MAX_CELLS * MAX_PIECES,
         MAX_LINES * BINS,
         MAX_PIECES * SHELL_BINS,
         MAX_PIECES * (MAX_PIECES + 1),

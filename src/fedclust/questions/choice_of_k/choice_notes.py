@@ -13,6 +13,7 @@ from fedclust.questions.choice_of_k.choice import KChoice
 EDGE_NOTE = "The choice is the largest candidate K. To check it, include values above {k}."
 INDEX_TOLERANCE = 0.01  # of the chosen index; a smaller difference counts as equal
 FLAT_CURVE_FRACTION = 0.05  # of the largest
+CLEAR_MARGIN = 6.0  # by which the evidence for the number of components exceeds that for any other number
 
 
 def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list[str]]:
@@ -36,9 +37,15 @@ def choose_candidate(found: KChoice, ks: Sequence[int] | None) -> tuple[int, lis
 def how_sure(found: KChoice) -> tuple[str, str]:
     """How sure the choice is, in a word and in a sentence."""
     counts = {found.mild, found.strict, found.evidence}
+    rival, margin = _nearest_rival(found)
     if found.verdict == "not round":
         return "unsure", (
             f"Unsure: groups are not round, so {found.k} is only a number of pieces between which there are few rows."
+        )
+    if len(counts) == 1 and found.verdict == "groups" and margin < CLEAR_MARGIN:
+        return "unsure", (
+            f"Unsure: {found.k} by evidence and by valleys, but there is nearly as much evidence for "
+            f"{_count(rival, 'component')}."
         )
     if len(counts) == 1:
         return "clear", f"Clear: {found.k} by evidence, and {found.k} by valleys at the mild and at the strict limit."
@@ -55,6 +62,15 @@ def how_sure(found: KChoice) -> tuple[str, str]:
         f"Unsure: {found.mild} by valleys at the mild limit, {found.strict} at the strict limit, and {found.evidence} "
         "by evidence."
     )
+
+
+def _nearest_rival(found: KChoice) -> tuple[int, float]:
+    """The number of components with the most evidence next to the one that was found, and how much less it has."""
+    others = {n: value for n, (value, _) in found.curve.items() if n != found.evidence}
+    if not others:
+        return found.evidence, np.inf
+    rival = max(others, key=lambda n: others[n])
+    return rival, found.curve[found.evidence][0] - others[rival]
 
 
 def choice_notes(found: KChoice, columns: int, floor: int) -> list[str]:

@@ -170,6 +170,9 @@ class RowMap:
         return project(z, self.axes), (z[self.flagged] > 0).astype(np.float64)
 
 
+MappedFields = tuple[View, int, int, Ints, Floats, Floats, Floats, RowMap]
+
+
 @dataclass(frozen=True)
 class MappedQuestion(ChoiceQuestion):
     """A question about the numbers and the flags of rows."""
@@ -184,11 +187,11 @@ def mapped_rows(site: Site, ask: MappedQuestion) -> Iterator[tuple[Floats, Float
 
 
 @dataclass(frozen=True)
-class CellsQuestion(MappedQuestion):
+class TreeQuestion(MappedQuestion):
     """How rows fall from cell to cell of a tree, in the coordinates t = (weights y, embedding^T flags).
 
     Cut i takes the rows of cell `cut_cells[i]` with directions[i] t > places[i] into the new cell i + 1; cuts of one
-    level are made together. The answer is for the cells that are `asked` for.
+    level are made together.
     """
 
     weights: Floats
@@ -197,7 +200,13 @@ class CellsQuestion(MappedQuestion):
     cut_cells: Ints
     directions: Floats
     places: Floats
-    asked: Ints
+
+    @property
+    def tree_fields(self) -> tuple[*MappedFields, Floats, Floats, Ints, Ints, Floats, Floats]:
+        """The first fields of a question about the same tree."""
+        rows = self.view, self.seed, self.share, self.columns, self.mean, self.sd, self.reach, self.row_map
+        cuts = self.levels, self.cut_cells, self.directions, self.places
+        return (*rows, self.weights, self.embedding, *cuts)
 
     @cached_property
     def units(self) -> tuple[Units, Units]:
@@ -227,6 +236,13 @@ class CellsQuestion(MappedQuestion):
                 along += weights[cell] * values
             cell = np.where(along > places[cell], target[cell], cell)
         return cell
+
+
+@dataclass(frozen=True)
+class CellsQuestion(TreeQuestion):
+    """The cells of a tree that are `asked` for."""
+
+    asked: Ints
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from fedclust.questions.choice_of_k.choice_questions import (
     GroupTally,
     HistogramCounts,
     MappedQuestion,
+    TreeQuestion,
     mapped_rows,
 )
 from fedclust.questions.choice_of_k.valleys import BINS
@@ -103,19 +104,28 @@ class ComponentsQuestion(MappedQuestion):
 
 
 @dataclass(frozen=True)
+class ComponentSumsQuestion(ComponentsQuestion):
+    """The components that are `asked` for, by their numbers in all sets together."""
+
+    asked: Ints
+
+
+@dataclass(frozen=True)
 class NeighborCounts(Release):
     rows: Exact = additive("the number of rows of each component", cells=True)
     neighbors: Exact = additive("for each two components, the number of rows that they fit best", cells=True)
 
 
 @handler(releases=GroupMoments)
-def component_moments(site: Site, ask: ComponentsQuestion) -> GroupMoments:
-    """For the components of all sets: how many rows they have, and the sums of these rows."""
+def component_moments(site: Site, ask: ComponentSumsQuestion) -> GroupMoments:
+    """For the components that are asked for: how many rows they have, and the sums of these rows."""
     starts = np.cumsum([0, *(len(one.offsets) for one in ask.sets)])
-    tally = GroupTally(int(starts[-1]), *ask.units, len(ask.row_map.flagged))
+    place_of = np.full(int(starts[-1]), len(ask.asked))
+    place_of[ask.asked] = np.arange(len(ask.asked))
+    tally = GroupTally(len(ask.asked), *ask.units, len(ask.row_map.flagged))
     for y, flags in mapped_rows(site, ask):
         for start, components in zip(starts.tolist(), ask.sets, strict=False):
-            tally.add(y, flags, start + components.scores(y, flags).argmax(axis=0))
+            tally.add(y, flags, place_of[start + components.scores(y, flags).argmax(axis=0)])
     return tally.release()
 
 
@@ -133,6 +143,28 @@ def neighbor_counts(site: Site, ask: ComponentsQuestion) -> NeighborCounts:
             scores[best, np.arange(len(best))] = -np.inf
             np.add.at(neighbors, (best, scores.argmax(axis=0)), 1)
     return NeighborCounts(Exact.from_counts(rows), Exact.from_counts(neighbors))
+
+
+@dataclass(frozen=True)
+class SharedRowsQuestion(TreeQuestion):
+    """How many rows do each cell of a tree and each component have in common?"""
+
+    components: Components
+
+
+@dataclass(frozen=True)
+class SharedRows(Release):
+    counts: Exact = additive("for each cell and each component, the number of rows that are in both", cells=True)
+
+
+@handler(releases=SharedRows)
+def count_shared_rows(site: Site, ask: SharedRowsQuestion) -> SharedRows:
+    """How many rows of each cell are in each component."""
+    counts = np.zeros((len(ask.places) + 1, len(ask.components.offsets)), np.int64)
+    for y, flags in mapped_rows(site, ask):
+        cells = ask.cells_of_rows(ask.coordinates(y, flags))
+        np.add.at(counts, (cells, ask.components.scores(y, flags).argmax(axis=0)), 1)
+    return SharedRows(Exact.from_counts(counts))
 
 
 @dataclass(frozen=True)

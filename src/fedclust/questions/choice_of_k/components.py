@@ -2,8 +2,8 @@
 
 For each shape of component, and again from cells that are whitened by the scatter within the best result, pieces are
 joined by evidence. The best two results ("chains") go on over the rows: each row belongs to its likeliest component,
-the sums of the components are asked for, and they are joined again. With a floor no sums over rows are asked for again,
-because a component's sum and a union of cells may differ by single rows.
+the sums of the components are asked for, and they are joined again. With a floor this is done once, for the best
+result, and only for components whose sums do not differ from those of cells by few rows (`floored_components`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fedclust.core.types import Floats, Ints
 from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.cell_growth import Cells, group_sums, join_nearest, piece_count
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
-from fedclust.questions.choice_of_k.component_questions import Components, ComponentsQuestion, component_moments
+from fedclust.questions.choice_of_k.component_questions import Components, ComponentSumsQuestion, component_moments
 from fedclust.questions.choice_of_k.evidence import (
     PRIOR_SPREADS,
     SHAPES,
@@ -28,6 +28,7 @@ from fedclust.questions.choice_of_k.evidence import (
     assign_groups,
     partition_evidence,
 )
+from fedclust.questions.choice_of_k.floored_components import sums_above_floor
 from fedclust.questions.choice_of_k.joins import JoinPath, Partition, best_path, join_by_evidence
 from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determinants, transform
 
@@ -96,7 +97,7 @@ def find_components(frame: ChoiceFrame, cells: Cells, curve: EvidenceCurve) -> P
         everything = cells.groups.join(np.zeros(len(cells.groups), np.int64), 1)
         return Partition(everything, chains[0].likelihood, chains[0].value)
     if frame.floor > 1:
-        return max((_join_cells(search, chain) for chain in chains), key=lambda end: end.evidence)
+        return (yield from _improve_above_floor(search, cells, chains[0]))
     for number in range(ROUNDS):
         chains = yield from _improve_over_rows(search, chains, number)
     ends = [Partition(chain.groups, chain.likelihood, search.value(chain.groups, chain.likelihood)) for chain in chains]
@@ -182,17 +183,19 @@ def row_sums(frame: ChoiceFrame, sets: Sequence[Components]) -> Protocol[list[Gr
     """For each set of components the sums of the rows of each; a component may have none."""
     if not sets:
         return []
-    found = group_sums((yield from total(component_moments, ComponentsQuestion(*frame.fields, sets=tuple(sets)))))
-    found = found.blur(frame.geometry.rounding)
     ends = np.cumsum([len(one.offsets) for one in sets]).tolist()
+    ask = ComponentSumsQuestion(*frame.fields, sets=tuple(sets), asked=np.arange(ends[-1]))
+    found = group_sums((yield from total(component_moments, ask))).blur(frame.geometry.rounding)
     return [found.take(slice(end - len(one.offsets), end)) for one, end in zip(sets, ends, strict=True)]
 
 
-def _join_cells(search: _Search, chain: _Chain) -> Partition:
-    """The end of a chain whose components remain unions of cells."""
-    path = search.join(chain.groups, chain.likelihood.shape)
-    groups = chain.groups.join(path.labels[path.best], path.best)
-    return Partition(groups, path.likelihood, path.values[path.best])
+def _improve_above_floor(search: _Search, cells: Cells, chain: _Chain) -> Protocol[Partition]:
+    """One round over the rows, and the joins of its components."""
+    groups = yield from sums_above_floor(search.frame, cells, _to_components(chain))
+    groups = groups.take(groups.rows >= MIN_ROWS)
+    path = search.join(groups, chain.likelihood.shape)
+    joined = groups.join(path.labels[path.best], path.best)
+    return Partition(joined, path.likelihood, path.values[path.best])
 
 
 def _try_one_fewer(search: _Search, best: Partition) -> Protocol[Partition | None]:

@@ -58,7 +58,7 @@ def own_k(site: Site, ask: LocalKQuestion) -> LocalK:
 def curve(view: View, max_clusters: int) -> Protocol[list[float]]:
     """The index of fuzzy c-means for K = 2, ..., most, each from grown centres of c-means."""
     frame = yield from mixture.make_frame(view, full=False)
-    ((*grown,),) = yield from grow_centers(frame, max_clusters)
+    grown = yield from grow_centers(frame, max_clusters)
     values = []
     for one in grown[1:]:
         centers = view.transform_points(frame.view.to_original_units(one.centers))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.gaussian_mixture.densities import ALL_ROWS, Gaussians, component_scores, rows_of_part, whiten
+from fedclust.algorithms.gaussian_mixture.densities import Gaussians, component_scores, whiten
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import WireError
 from fedclust.core.question_types import ViewedQuestion
@@ -34,9 +34,8 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionPair:
-    """Two partitions of the same part of the rows."""
+    """Two partitions of the same rows."""
 
-    part: int
     one: Partition
     other: Partition
 
@@ -46,7 +45,6 @@ class PairsQuestion(ViewedQuestion):
     """Pairs of partitions to compare."""
 
     view: View
-    seed: int
     pairs: tuple[PartitionPair, ...]
 
 
@@ -60,7 +58,7 @@ class ContingencyTables(Release):
 
 
 @handler(releases=ContingencyTables)
-def tables(site: Site, ask: PairsQuestion) -> ContingencyTables:
+def count_label_pairs(site: Site, ask: PairsQuestion) -> ContingencyTables:
     """One contingency table after the other."""
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]
     if sum(one * other for one, other in shapes) > MAX_PAIRS:
@@ -69,20 +67,14 @@ def tables(site: Site, ask: PairsQuestion) -> ContingencyTables:
     for block in site.blocks(ask.view):
         x = np.asarray(block, np.float64)
         for pair, table in zip(ask.pairs, counts, strict=True):
-            part = rows_of_part(x, pair.part, ask.seed)
-            np.add.at(table, (pair.one.labels(part), pair.other.labels(part)), 1)
+            np.add.at(table, (pair.one.labels(x), pair.other.labels(x)), 1)
     return ContingencyTables(Exact.from_counts(np.concatenate([table.ravel() for table in counts])))
 
 
-def contingency_tables(view: View, pairs: Sequence[PartitionPair], *, seed: int = 0) -> Protocol[list[Ints]]:
+def contingency_tables(view: View, pairs: Sequence[PartitionPair]) -> Protocol[list[Ints]]:
     """The contingency table of each pair, over all parties."""
-    sums = yield from total(tables, PairsQuestion(view, seed, tuple(pairs)))
+    sums = yield from total(count_label_pairs, PairsQuestion(view, tuple(pairs)))
     counts = np.array(sums.counts.to_integers(), np.int64)
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in pairs]
     cuts = np.cumsum([a * b for a, b in shapes])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(counts, cuts), shapes, strict=True)]
-
-
-def pair_over_all_rows(one: Partition, other: Partition) -> PartitionPair:
-    """Two partitions of all rows."""
-    return PartitionPair(ALL_ROWS, one, other)
