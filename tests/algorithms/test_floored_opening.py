@@ -26,6 +26,7 @@ from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError, WireError
 from fedclust.core.site_interface import View
 from fedclust.privacy import floor_test
+from fedclust.questions.choice_of_k.component_questions import ComponentSumsQuestion
 from fedclust.site.policy import find_policy
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
@@ -454,15 +455,23 @@ def test_the_cells_of_a_choice_are_recorded_and_nothing_that_a_study_opens_shows
     assert None not in document["sizes"]["rows"]
     assert not listened.opened.recovered_rows(X).any()
     blocks = [block for own in fed.site_data.values() for block in own.source.blocks()]
-    labels = {
-        len(one.partition.arrays["levels"]): np.concatenate([one.partition.label_block(block) for block in blocks])
+    named = {
+        partition_name(one.partition.arrays): one.partition
         for one in fed.opening_record.earlier
-        if one.partition.kind == "choice" and not one.partition.has_groups
+        if one.partition.kind in {"choice", "components"} and not one.partition.has_groups
     }
-    assert len(labels) >= 3
+    assert len(named) >= 3
+    assert "components" in {partition.kind for partition in named.values()}
     for ask, answer in listened.opened.groups:
-        counts = np.bincount(labels[len(ask.levels)], minlength=int(ask.asked.max()) + 1)
+        partition = named[partition_name(vars(ask.sets[0] if isinstance(ask, ComponentSumsQuestion) else ask))]
+        labels = np.concatenate([partition.label_block(block) for block in blocks])
+        counts = np.bincount(labels, minlength=partition.cells)
         assert counts[ask.asked].tolist() == answer.rows.to_floats().tolist()
+
+
+def partition_name(fields):
+    """The number of cuts of a tree of cells, or where components are."""
+    return len(fields["levels"]) if "levels" in fields else fields["offsets"].tobytes()
 
 
 def test_a_search_by_an_index_asks_only_about_cells_that_were_opened():
