@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 import fedclust as fc
-from fedclust.app.analysis import describe_model, epsilon_curve
+from fedclust.app.analysis import describe_model, describe_rows, epsilon_curve
 from fedclust.questions import cluster_indices, composition, pca
 
 CHOOSING = ("k = 3", 'k = "2..4"\ncriterion = "index"\nrestarts = 1')
 PRIVATE = ("[sites.cleveland]", "[privacy]\nepsilon = 2.0\n\n[sites.cleveland]")
 BOUNDS = ('columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-5.0, 18.0]')
 PARTS = {  # the part that is absent, what raises, and what to change in the study
-    "profiles": ("profiles", (describe_model._RowSplitDescriber, "profiles"), ()),
-    "map": ("map", (describe_model._RowSplitDescriber, "map"), ()),
+    "profiles": ("profiles", (describe_rows.RowSplitDescriber, "profiles"), ()),
+    "map": ("map", (describe_rows.RowSplitDescriber, "map"), ()),
     "plane": ("map", (pca, "plane"), ()),
-    "sizes": ("sizes", (describe_model._RowSplitDescriber, "sizes"), ()),
+    "sizes": ("sizes", (describe_rows.RowSplitDescriber, "sizes"), ()),
     "indices": ("indices", (cluster_indices, "compute_indices"), ()),
     "composition": ("composition", (composition, "compositions"), ()),
     "view": ("map", (describe_model.indices, "model_view"), ()),
@@ -166,7 +166,7 @@ def test_an_objective_that_json_has_no_number_for_is_written_as_a_text(user, mon
 
 @pytest.mark.parametrize("value", [{1, 2}, 10**5000, b"bytes"], ids=["set", "huge", "bytes"])
 def test_a_part_that_json_cannot_store_is_the_only_one_lost(value, user, monkeypatch):
-    monkeypatch.setattr(describe_model._RowSplitDescriber, "profiles", lambda _: {"centers": value})
+    monkeypatch.setattr(describe_rows.RowSplitDescriber, "profiles", lambda _: {"centers": value})
     found, _ = check_finished(user, "profiles")
     assert found["profiles"]["absent"].startswith("This part is missing because an error occurred: ")
     assert sum(found["sizes"]["rows"]) == 80

@@ -10,6 +10,7 @@ from fedclust.algorithms.cmeans.choice_cells import LeavesQuestion, leaf_sums
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord, StartFacts, agree_on_secret, decide_openings
 from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
 from fedclust.algorithms.cmeans.opened_cells import (
+    Partition,
     group_cells,
     group_leaves,
     leaves_in_order,
@@ -34,6 +35,7 @@ class FlooredCells:
     roles: Roles
     record: OpeningRecord
     leaves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the cells of a choice that means come from
+    tree: Partition | None = None  # the cells of this start's own tree
 
     def known_cells(self, found: ColumnStatistics, seed: int) -> Protocol[CellMeans | None]:
         """The cells that a choice of K has opened, seen in all columns; None if there was no choice."""
@@ -63,12 +65,11 @@ class FlooredCells:
         if self.record.leaves is not None:
             self.record.start = StartFacts(group_cells(self.record.leaves, self.leaves, nearest, centers))
             return
-        tree = [one.partition for one in self.record.earlier if one.partition.kind == "tree"]
-        if tree:
-            self.record.add(tree[-1], np.isin(np.arange(tree[-1].cells), leaves_in_order(tree[-1].arrays)))
-            self.record.start = StartFacts(group_leaves(tree[-1], nearest, centers))
+        if self.tree is not None:
+            self.record.add(self.tree, np.isin(np.arange(self.tree.cells), leaves_in_order(self.tree.arrays)))
+            self.record.start = StartFacts(group_leaves(self.tree, nearest, centers))
 
     def record_parts(self, ask: PartsQuestion) -> None:
         """Note that the parts of a question have been opened."""
-        partition = tree_partition(ask)
+        self.tree = partition = tree_partition(ask)
         self.record.add(partition, np.isin(np.arange(partition.cells), ask.asked))
