@@ -5,7 +5,7 @@ import pytest
 
 import fedclust as fc
 from fedclust import kernels
-from fedclust.algorithms.shared import candidate_choice, cell_cuts, cell_sums, cell_tree, fixed_order
+from fedclust.algorithms.shared import candidate_choice, cell_cuts, cell_routing, cell_sums, cell_tree, fixed_order
 from fedclust.algorithms.shared.spread_free_centers import CROSSING_ROUNDS, MAX_START_ASKS
 from fedclust.core.errors import StudyError
 from fedclust.core.ring import Exact
@@ -52,7 +52,7 @@ def test_a_tree_of_one_column_by_hand():
     assert question.mean.tolist() == [5.0]
     assert answer.products.to_floats().tolist() == [82.0]  # 25 + 16 + 16 + 25
     _, question, answer = asked[1]
-    assert question.kinds.tolist() == [cell_sums.SLICES]
+    assert question.kinds.tolist() == [cell_routing.SLICES]
     assert question.widths.tolist() == [0.9 * 20.5**0.5]
     assert answer.counts.to_floats().tolist() == [1, 1, 1, 1]
     assert sorted(np.abs(answer.sums.to_floats().ravel()).tolist()) == [4, 4, 5, 5]
@@ -64,11 +64,11 @@ def test_a_tree_of_one_column_by_hand():
 def test_a_row_on_a_plane_goes_to_the_lower_side():
     z = np.array([[-1.0, 0.0, 1.0]])
     first = np.array([[1.0], [0.0]])
-    assert cell_sums.part_of_rows(z, cell_sums.HALVES, np.zeros(1), first, 0.0).tolist() == [0, 0, 1]
-    assert cell_sums.part_of_rows(z, cell_sums.SLICES, np.zeros(1), first, 1.0).tolist() == [0, 1, 2]
+    assert cell_routing.part_of_rows(z, cell_routing.HALVES, np.zeros(1), first, 0.0).tolist() == [0, 0, 1]
+    assert cell_routing.part_of_rows(z, cell_routing.SLICES, np.zeros(1), first, 1.0).tolist() == [0, 1, 2]
     axes = np.eye(2)
     z = np.array([[-1.0, -1, 0, 2, 2], [-1.0, 1, 0, -1, 1]])
-    assert cell_sums.part_of_rows(z, cell_sums.QUARTERS, np.zeros(2), axes, 0.0).tolist() == [0, 1, 0, 2, 3]
+    assert cell_routing.part_of_rows(z, cell_routing.QUARTERS, np.zeros(2), axes, 0.0).tolist() == [0, 1, 0, 2, 3]
 
 
 def test_parts_of_a_cell_add_up_to_it():
@@ -354,7 +354,7 @@ def test_a_cell_is_cut_where_its_inertia_is_largest():
     cell_cuts.measure_cells(cells)
     plan, is_last = cell_cuts.plan_cuts(cells, most=5, floor=1)
     assert [cell.path for cell, _ in plan] == [(1,)]
-    assert plan[0][1].kind == cell_sums.HALVES  # room for two more cells only
+    assert plan[0][1].kind == cell_routing.HALVES  # room for two more cells only
     assert not is_last
     assert cell_tree.max_cells(4) == 11
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedclust.algorithms.shared.cell_tree import max_cells
 from fedclust.app.study.study_parts import Study
-from fedclust.models.centers_estimator import TREE_INITS
+from fedclust.models.centers_checks import TREE_INITS
 from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_PIECES
 from fedclust.questions.choice_of_k.components import CHAINS, ROUNDS, TRIES
 

@@ -8,7 +8,7 @@ from fedclust.algorithms.cmeans import choice_cells, described_cells, floored_op
 from fedclust.algorithms.shared import cell_sums
 from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
 from fedclust.app.study.study_parts import Study
-from fedclust.models.centers_estimator import TREE_INITS
+from fedclust.models.centers_checks import TREE_INITS
 
 START_QUESTIONS = (
     cell_sums.scatter_sums.name,

@@ -28,8 +28,9 @@ from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
-from fedclust.models import fit_notes
+from fedclust.models import centers_checks, fit_notes
 from fedclust.models.assignment import CentersModel
+from fedclust.models.centers_checks import TREE_INITS
 from fedclust.models.input_checks import (
     SEED_LIMIT,
     is_quorum,
@@ -43,10 +44,6 @@ from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
 from fedclust.questions.missing_values import missing_value_notes
 
-INIT_METHODS = ("k-means++", "random", "box", "party", "careful")
-TREE_INITS = ("k-means++", "random")  # from totals over all rows and public draws
-SPREAD_INITS = ("party", "careful")  # from points that single sites send
-MAX_INITS = 1000
 CENTER_SCALES = ("none", "minmax", "standardise")
 
 
@@ -183,6 +180,10 @@ class CentersEstimator(CentersModel):
             seed = (self.seed_ + number) % SEED_LIMIT
             draws.append((yield from initial_centers.box_centers(view, self.n_clusters, seed, seen)))
         return draws[0] if len(draws) == 1 else (yield from best_of_draws(view, draws, self.seed_))
+
+    @property
+    def hides_small_counts(self) -> bool:
+        return self.small_sites == "paper" or self._hide_singletons
 
     @property
     def _candidate_count(self) -> int:
@@ -343,11 +344,7 @@ class CentersEstimator(CentersModel):
             self.tol is None or (is_real_number(self.tol) and self.tol >= 0),
             f"tol is {self.tol!r}; it must be a number of at least 0, or None to run all max_iter iterations",
         )
-        require(
-            not isinstance(self.init, str) or self.init in INIT_METHODS,
-            f"init is '{self.init}'; choose one of {', '.join(INIT_METHODS)}, or give centres",
-        )
-        self._check_candidates(fed)
+        centers_checks.check_candidates(self.init, self.n_init, fed.split)
         require(
             is_real_number(self.participation) and 0 < self.participation <= 1,
             f"the parameter 'participation' is {self.participation!r}; it must be a number above 0 and at most 1",
@@ -363,45 +360,9 @@ class CentersEstimator(CentersModel):
         )
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if self._missing_rule == "partial":
-            drawn = isinstance(self.init, str) and self.init == "party"
-            require(
-                not drawn,
-                "init='party' needs rows without missing values; with missing='partial' use init='k-means++' or "
-                "init='box'",
-            )
-            paper = self.small_sites == "paper" or self._hide_singletons
-            require(
-                not paper,
-                "singletons='paper' and small_sites='paper' need rows without missing values; set missing to 'drop'",
-            )
+            centers_checks.check_gaps(self)
         if fed.split == "columns":
-            paper = self.small_sites == "paper" or self._hide_singletons
-            require(not paper, "singletons='paper' and small_sites='paper' work on row splits only; set both to None")
-            require(
-                self._missing_rule == "refuse", "a column split cannot have missing values; set missing to 'refuse'"
-            )
-            by_index = not isinstance(self.init, str) or self.init in ("k-means++", "box")
-            require(
-                by_index, f"init='{self.init}' works on row splits only; for a column split use 'k-means++' or 'box'"
-            )
-            require(self.quorum == ALL_PARTIES, "a column split needs all sites in every step; set quorum to 'all'")
-            require(self.participation == 1, "a column split needs all sites in every round; set participation to 1")
-
-    def _check_candidates(self, fed: Federation) -> None:
-        """Refuse a number of candidates where only one set of initial centres is possible."""
-        several = is_whole_number(self.n_init) and 1 <= int(self.n_init) <= MAX_INITS
-        require(
-            self.n_init == "auto" or several,
-            f"n_init is {self.n_init!r}; it must be 'auto' or a whole number from 1 to {MAX_INITS}",
-        )
-        if self.n_init in ("auto", 1):
-            return
-        drawn = isinstance(self.init, str) and self.init not in SPREAD_INITS
-        require(
-            drawn and fed.split == "rows",
-            f"n_init is {self.n_init}, but only init='k-means++', 'random' and 'box' on a row split have several "
-            "candidates; set n_init to 'auto'",
-        )
+            centers_checks.check_column_split(self, self._missing_rule)
 
 
 def _join_slices(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:

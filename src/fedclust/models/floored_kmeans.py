@@ -17,7 +17,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models.base import EXTRA_ASKS
-from fedclust.models.centers_estimator import TREE_INITS
+from fedclust.models.centers_checks import TREE_INITS
 from fedclust.models.input_checks import is_whole_number, require
 from fedclust.models.streamed_fit import StreamingEstimator
 

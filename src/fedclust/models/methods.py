@@ -23,7 +23,7 @@ from pathlib import Path
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 from fedclust.core.errors import DataError, StudyError
 from fedclust.models.base import FederatedEstimator, Model
-from fedclust.models.centers_estimator import INIT_METHODS, MAX_INITS
+from fedclust.models.centers_checks import INIT_METHODS, MAX_INITS
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
 from fedclust.models.dec_estimator import DEC
 from fedclust.models.fcac_estimator import FCAC

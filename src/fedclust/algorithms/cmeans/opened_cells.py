@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.algorithms.shared import cell_sums
+from fedclust.algorithms.shared import cell_routing, cell_sums
 from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.site_interface import Site, View
@@ -56,8 +56,8 @@ def _label_by_tree(arrays: Mapping[str, Array], block: Array) -> Ints:
     inside = np.arange(rows.shape[1])
     if share < WHOLE_TABLE:
         inside = np.flatnonzero(in_sample(rows, int(arrays["seed"][0]), share))
-    z = cell_sums.project(rows[:, inside] - arrays["mean"][:, None], arrays["axes"])
-    for cell, own in cell_sums.rows_of_cells(z, arrays).items():
+    z = cell_routing.project(rows[:, inside] - arrays["mean"][:, None], arrays["axes"])
+    for cell, own in cell_routing.rows_of_cells(z, arrays).items():
         labels[inside[own]] = cell
     return labels.astype(np.int64)
 
@@ -153,7 +153,7 @@ def nearest_partition(view: View, centers: Floats) -> Partition:
 
 def tree_partition(ask: cell_sums.PartsQuestion) -> Partition:
     """Return the partition into the leaves of a tree, and the rows that are not in the public sample."""
-    arrays = {name: np.asarray(getattr(ask, name)) for name in (*cell_sums.TREE_ARRAYS, "axes", "mean")}
+    arrays = {name: np.asarray(getattr(ask, name)) for name in (*cell_routing.TREE_ARRAYS, "axes", "mean")}
     arrays |= {"seed": np.array([ask.seed]), "share": np.array([ask.share])}
     return Partition("tree", ask.view, arrays, int(ask.children.max(initial=0)) + 2)
 

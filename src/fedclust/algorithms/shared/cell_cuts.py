@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedclust.algorithms.shared.cell_sums import HALVES, MAX_PARTS, QUARTERS, SLICES, product_pairs
+from fedclust.algorithms.shared.cell_routing import HALVES, MAX_PARTS, QUARTERS, SLICES
+from fedclust.algorithms.shared.cell_sums import product_pairs
 from fedclust.algorithms.shared.fixed_order import (
     ROUNDING_FRACTION,
     ordered_sum,

@@ -7,32 +7,30 @@ fixed order, and every term becomes an integer before it is added, so the sums d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fedclust.algorithms.shared.cell_routing import TREE_ARRAYS, project, rows_of_cells
 from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.effects import handler
-from fedclust.core.errors import DataError, OutOfBounds
+from fedclust.core.errors import OutOfBounds
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROW_BITS, Release, additive, additive_counts, stack_field
 from fedclust.core.ring import Exact
 from fedclust.core.row_weights import tally_unit_weights
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Array, Bools, Floats, Ints, Limbs, Units
+from fedclust.core.types import Bools, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, hard_sweep
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
 from fedclust.kernels.fine_sums import fine_sums
 from fedclust.kernels.units import DISTANCE_BITS, TERM_BITS, bounds_above, squared_distance_bound, unit_of
 
-HALVES, QUARTERS, SLICES = 0, 1, 2  # how a cell is cut: by one plane, by two that cross, or by three that do not
-MAX_PARTS = 4
 PAIRED_AXES = 3  # products of two different coordinates are asked for along so many axes, squares along all
-TREE_ARRAYS = ("cells", "kinds", "places", "directions", "widths", "children")  # of a question: how rows are routed
 
 
 @dataclass(frozen=True)
@@ -223,48 +221,6 @@ def _rows_by_part(site: Site, ask: PartsQuestion) -> Iterator[tuple[int, Floats]
         for at, cell in enumerate(ask.asked.tolist()):
             if cell in rows_of:
                 yield at, np.ascontiguousarray(z[:, rows_of[cell]])
-
-
-def rows_of_cells(z: Floats, tree: Mapping[str, Array]) -> dict[int, Ints]:
-    """Which rows (columns of z) each leaf of a tree has, by its number; `tree` has the fields of `TREE_ARRAYS`."""
-    cells, kinds, places, directions, widths, children = (tree[name] for name in TREE_ARRAYS)
-    rows_of = {0: np.arange(z.shape[1])}
-    for number, cell in enumerate(cells.tolist()):
-        own = rows_of.pop(cell, None)
-        if own is None:
-            raise DataError("a cell is cut before it exists; all sites must run the same version of fedclust")
-        part = part_of_rows(z[:, own], int(kinds[number]), places[number], directions[number], float(widths[number]))
-        for which, child in enumerate(children[number].tolist()):
-            if child > 0:
-                rows_of[child] = own[part == which]
-    return rows_of
-
-
-def part_of_rows(z: Floats, kind: int, place: Floats, directions: Floats, width: float) -> Ints:
-    """Which part of a cut cell each row (a column of z) is in; a row on a plane goes to the lower side."""
-    along = _along(z, place, directions[0])
-    upper = (along > 0).astype(np.int64)
-    if kind == SLICES:
-        return (along > -width) + upper + (along > width)
-    if kind == QUARTERS:
-        return 2 * upper + (_along(z, place, directions[1]) > 0)
-    return upper
-
-
-def _along(z: Floats, place: Floats, direction: Floats) -> Floats:
-    """How far each row lies from a place, along a direction."""
-    out = np.zeros(z.shape[1])
-    for values, own, weight in zip(z, place, direction, strict=True):
-        out += (values - own) * weight
-    return out
-
-
-def project(y: Floats, directions: Floats) -> Floats:
-    """The coordinates (P, n) of rows (F, n) along directions (F, P); columns are added in their order."""
-    out = np.zeros((directions.shape[1], y.shape[1]))
-    for values, weights in zip(y, directions, strict=True):
-        out += weights[:, None] * values
-    return out
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from fedclust.algorithms.shared.cell_cuts import (
     measure_cells,
     plan_cuts,
 )
+from fedclust.algorithms.shared.cell_routing import MAX_PARTS
 from fedclust.algorithms.shared.cell_sums import (
-    MAX_PARTS,
     NearestQuestion,
     PartsQuestion,
     ScatterQuestion,

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedclust.algorithms.shared.cell_sums import project
+from fedclust.algorithms.shared.cell_routing import project
 from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.effects import handler
 from fedclust.core.errors import DataError, OutOfBounds

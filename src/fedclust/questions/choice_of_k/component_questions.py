@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedclust.algorithms.shared.cell_sums import project
+from fedclust.algorithms.shared.cell_routing import project
 from fedclust.core.effects import handler
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
