@@ -193,9 +193,10 @@ def test_groups_that_are_not_round_are_said():
 
 
 def test_how_sure_a_choice_is_depends_on_three_counts_and_on_rivals():
-    def word(k, evidence, mild, strict, verdict="groups", rival=90.0):
+    def word(k, evidence, mild, strict, verdict="groups", rival=90.0, rows=100, floor=1, taken=None):
         curve = {evidence: (100.0, "round"), evidence + 1: (rival, "round")}
-        return choice_notes.how_sure(KChoice(k, verdict, evidence, mild, strict, curve, 100, is_sample=False))[0]
+        found = KChoice(k, verdict, evidence, mild, strict, curve, rows, is_sample=False, floor=floor)
+        return choice_notes.how_sure(found, taken)[0]
 
     assert word(3, 3, 3, 3) == "clear"
     assert word(3, 3, 3, 3, rival=95.0) == "unsure"
@@ -203,8 +204,12 @@ def test_how_sure_a_choice_is_depends_on_three_counts_and_on_rivals():
     assert word(1, 1, 1, 1, "none", rival=99.0) == "clear"
     assert word(3, 4, 3, 3) == "likely"
     assert word(3, 3, 3, 2) == "unsure"
-    assert word(1, 4, 2, 1, "none") == "likely"
+    assert word(1, 4, 1, 1, "none") == "likely"
+    assert word(2, 4, 2, 1) == "unsure"
     assert word(3, 3, 3, 3, "not round") == "unsure"
+    assert word(3, 3, 3, 3, taken=5) == "unsure"
+    assert word(1, 1, 1, 1, "none", rows=9) == "unsure"
+    assert [word(3, 3, 3, 3, rows=rows, floor=10) for rows in (179, 180)] == ["unsure", "clear"]
 
 
 def test_a_choice_on_the_edge_of_a_given_range_is_said():

@@ -188,7 +188,7 @@ def _choose_by_evidence(fits: FitsForEachK, ks: Sequence[int] | None) -> Selecti
     if ks is not None:
         ks, notes = choice_notes.drop_large_candidates(ks, rows)
     k, more = choice_notes.choose_candidate(found, ks)
-    certainty, reason = choice_notes.how_sure(found)
+    certainty, reason = choice_notes.how_sure(found, k)
     notes += [*more, *choice_notes.choice_notes(found, len(fits.fed.columns), fits.estimator.opening_floor)]
     ends = (ks[0], ks[-1]) if ks is not None else (1, max([found.k, *found.curve]))
     scores = choice_notes.score_rows(found, k, ks)

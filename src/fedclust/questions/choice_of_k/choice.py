@@ -6,8 +6,8 @@
 3. Components between which the rows show no valley are one group (`basins`).
 4. Groups that are hollow or bent are not round (`shapes`).
 
-With a limit of evidence that depends on the number of rows ("mild") some groups may be by chance. If all components
-are one group at a limit that chance hardly reaches ("strict"), there is one group.
+With a limit of evidence that depends on the number of rows ("mild") some groups may be by chance; at a higher limit
+("strict") hardly any are. K is the number at the mild limit. There is no structure only if that number is one.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ class KChoice:
     rows: int  # that were read: all, or those of the public sample
     is_sample: bool
     unused_columns: int = 0
+    floor: int = 1  # no sum of fewer rows was opened
 
 
 def choose_groups(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KChoice]:
@@ -101,7 +102,7 @@ def _choose(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KC
     rows = int(found.counts.max())
     used = np.flatnonzero(found.sd > 0)
     if not len(used):
-        return KChoice(1, "none", 1, 1, 1, {}, rows, is_sample=False)
+        return KChoice(1, "none", 1, 1, 1, {}, rows, is_sample=False, floor=floor)
     frame = yield from _make_frame(view, found, used, seed=seed, floor=floor, everyone=everyone)
     cells = yield from grow_cells(frame)
     curve = EvidenceCurve()
@@ -117,6 +118,7 @@ def _choose(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KC
         int(frame.rows),
         is_sample=frame.share < WHOLE_TABLE,
         unused_columns=len(used) - len(frame.columns),
+        floor=floor,
     )
 
 
@@ -135,15 +137,14 @@ def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[in
     land = make_landscape(partition.likelihood, components, groups, neighbors.to_floats())
     basins = yield from find_basins(frame, land)
     mild, strict = len(np.unique(basins.mild)), len(np.unique(basins.strict))
-    k = 1 if strict == 1 else mild  # against one group only strong evidence counts
     members = group_members(basins.strict)
     is_odd = yield from is_any_bent(frame, land, members)
     if not is_odd:
         numbers = [land.numbers[group].tolist() for group in members]
         is_odd = yield from is_any_hollow(frame, components, joint_sums(land, basins.strict), numbers)
     if is_odd:
-        return k, "not round", mild, strict
-    return k, "none" if k == 1 else "groups", mild, strict
+        return mild, "not round", mild, strict
+    return mild, "none" if mild == 1 else "groups", mild, strict
 
 
 def _make_frame(

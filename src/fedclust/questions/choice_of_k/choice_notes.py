@@ -14,6 +14,8 @@ EDGE_NOTE = "The choice is the largest candidate K. To check it, include values 
 INDEX_TOLERANCE = 0.01  # of the chosen index; a smaller difference counts as equal
 FLAT_CURVE_FRACTION = 0.05  # of the largest
 CLEAR_MARGIN = 6.0  # by which the evidence for the number of components exceeds that for any other number
+MIN_FLOORS_PER_GROUP = 6  # with fewer rows in each group on average, cells above a floor are too coarse to be sure
+MIN_ROWS = 10  # with fewer rows no choice is sure
 
 
 def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list[str]]:
@@ -30,12 +32,26 @@ def choose_candidate(found: KChoice, ks: Sequence[int] | None) -> tuple[int, lis
         edge = ks is not None and len(ks) > 1 and found.k == ks[-1]
         return found.k, [EDGE_NOTE.format(k=found.k)] if edge else []
     known = [k for k in ks if k in found.curve]
-    k = max(known, key=lambda n: found.curve[n][0]) if known else min(ks, key=lambda n: (abs(n - found.k), n))
+    if not known:
+        k = min(ks, key=lambda n: (abs(n - found.k), n))
+        return k, [
+            f"Without limits K would be {found.k}. {k} is the nearest candidate; it was not compared with others."
+        ]
+    k = max(known, key=lambda n: found.curve[n][0])
     return k, [f"Without limits K would be {found.k}. Of the candidates, {k} has the most evidence."]
 
 
-def how_sure(found: KChoice) -> tuple[str, str]:
-    """How sure the choice is, in a word and in a sentence."""
+def how_sure(found: KChoice, taken: int | None = None) -> tuple[str, str]:
+    """How sure the choice is, in a word and in a sentence; `taken` is the K that candidates allow."""
+    if taken not in (None, found.k):
+        return "unsure", f"Unsure: K = {taken} is among the candidates, but the rows suggest {found.k}."
+    if found.rows < MIN_ROWS:
+        return "unsure", f"Unsure: there are only {_count(found.rows, 'row')}."
+    if found.floor > 1 and found.rows < MIN_FLOORS_PER_GROUP * found.floor * found.evidence:
+        return "unsure", (
+            f"Unsure: sums of fewer than {found.floor} rows are not opened, which is too coarse for {found.rows} rows. "
+            "Small groups may have been missed."
+        )
     counts = {found.mild, found.strict, found.evidence}
     rival, margin = _nearest_rival(found)
     if found.verdict == "not round":
