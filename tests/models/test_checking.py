@@ -125,6 +125,9 @@ def test_nothing_is_told_where_tol_suits_the_units(options):
     assert fc.FuzzyCMeans(2, init="box").fit(np.c_[X, np.zeros(40)]).notes_ == [
         "These columns are constant and have no influence: x2."
     ]
+    assert fc.FuzzyCMeans(1, scale="standardise").fit(X).notes_ == []
+    (note,) = fc.KMeans(2, init="box", scale="standardise", tol=0.5).fit(X).notes_
+    assert note.endswith("Lower tol.")
 
 
 def crowded(width, apart, seed=0):

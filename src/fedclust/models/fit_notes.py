@@ -39,18 +39,24 @@ def ending_notes(
     # The view's powers of two bound the values of each column; a column of zeros has the smallest one.
     reach = np.where(view.exponents > MIN_EXPONENT, np.ldexp(1.0, view.exponents), 0.0)
     names = [name for name, far in zip(columns, reach.tolist(), strict=True) if _is_coarse(tol, far)]
+    scaled = view.spread is not None
     if names:
-        return [_coarse_tol_note(tol, f"values ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")]
+        values = f"values ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+        return [_coarse_tol_note(tol, values, scaled=scaled)]
+    if len(fitted.centers) == 1:
+        return []  # one centre moves from a mean to nearly the same mean
     apart = np.ptp(np.concatenate([view.transform_points(fitted.start), fitted.centers]), axis=0).max()
-    return [_coarse_tol_note(tol, "distances between centres")] if _is_coarse(tol, float(apart)) else []
+    found = _is_coarse(tol, float(apart))
+    return [_coarse_tol_note(tol, "distances between centres", scaled=scaled)] if found else []
 
 
 def _is_coarse(tol: float, extent: float) -> bool:
     return 0 < COARSE_TOL_FRACTION * extent < tol
 
 
-def _coarse_tol_note(tol: float, what: str) -> str:
-    return f"The tolerance {tol:g} is large compared with the {what}. Set scale to 'standardise', or lower tol."
+def _coarse_tol_note(tol: float, what: str, *, scaled: bool = False) -> str:
+    advice = "Lower tol." if scaled else "Set scale to 'standardise', or lower tol."
+    return f"The tolerance {tol:g} is large compared with the {what}. {advice}"
 
 
 def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
