@@ -1,7 +1,7 @@
 """Whether groups are not round: hollow, or bent so that the straight way between two of their parts leaves them.
 
 The rows of a group in a narrow tube between two of its dense parts are counted along the tube, and its rows by their
-distance from its mean. A valley in either histogram means that the group is not round.
+distance from its mean. A valley in either histogram means that the group is not round, and so does an empty core.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Ints
+from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.basins import MARGIN, Landscape, histogram_counts, valley_evidences
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.component_questions import (
@@ -38,7 +39,7 @@ MIN_PARTS = 3  # of a group that may be bent
 MIN_PART_ROWS = 8
 DENSE_PARTS = 2.5  # log densities below the peak of a group
 FAR_APART = 16.0  # squared distance of two parts between which a tube is looked at
-TUBE_RADIUS = 3.0  # squared; for each further axis 1 more
+TUBE_RADIUS = 1.0  # squared, for each axis: the mean squared distance of rows from the line
 SHELL_REACH = 2.5  # times the root of the number of axes
 EDGE_BINS = 2, 21  # between which a valley of shells is looked for
 SHELL_RIDGE = 1e-6
@@ -72,7 +73,7 @@ def is_any_bent(frame: ChoiceFrame, land: Landscape, groups: Sequence[Ints]) -> 
         high=high - one,
         centers=np.ascontiguousarray(land.means[a]),
         factors=factors,
-        radii=np.full(len(pairs), TUBE_RADIUS + frame.geometry.axes),
+        radii=np.full(len(pairs), TUBE_RADIUS * frame.geometry.axes),
     )
     counts = histogram_counts((yield from total(line_histograms, ask)))
     return bool((valley_evidences(counts, bins) > NOT_ROUND_EVIDENCE).any())
@@ -106,7 +107,29 @@ def is_any_hollow(
         high=reach,
     )
     counts = histogram_counts((yield from total(shell_histograms, ask)))
-    return bool((valley_evidences(counts, [EDGE_BINS] * len(counts)) > NOT_ROUND_EVIDENCE).any())
+    valleys = valley_evidences(counts, [EDGE_BINS] * len(counts))
+    cores = [core_evidence(own, frame.geometry.axes) for own in counts]
+    return bool((valleys > NOT_ROUND_EVIDENCE).any() or max(cores) > NOT_ROUND_EVIDENCE)
+
+
+def core_evidence(counts: Sequence[int] | Ints, axes: int) -> float:
+    """The most evidence that a core is emptier than the ball that holds nine tenths of the rows; shells have one width.
+
+    It is the logarithm of the likelihood ratio between the observed share of rows in the core and its share of volume.
+
+    >>> round(core_evidence([0, 0, 1, 4, 20, 30, 30], 2), 1), core_evidence([4, 9, 12, 9, 4], 2)
+    (18.2, 0.0)
+    """
+    rows = np.cumsum(counts)
+    ball = int(np.argmax(10 * rows >= 9 * rows[-1]))
+    inside, n = rows[:ball].astype(np.float64), float(rows[ball])
+    share = np.ones(ball)
+    for _ in range(axes):
+        share *= np.arange(1, ball + 1) / (ball + 1)
+    outside = n - inside
+    there = inside * elementary.log(np.maximum(inside, 1.0) / (n * share))
+    evidence = there + outside * elementary.log(outside / (n * (1 - share)))
+    return float(np.where(inside < n * share, evidence, 0.0).max(initial=0.0))
 
 
 def group_members(labels: Ints) -> list[Ints]:
