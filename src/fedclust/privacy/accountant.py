@@ -18,6 +18,7 @@ from functools import cache
 from scipy.optimize import minimize_scalar
 
 from fedclust.core.errors import StudyError
+from fedclust.kernels import elementary
 
 WEAK_EPSILON = 10.0  # an epsilon from which on a guarantee says little
 MEANINGLESS_EPSILON = 50.0
@@ -34,11 +35,12 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
         return 0.0
 
     def at(log: float) -> float:
-        a = 1 + math.exp(log)
-        return a * rho - math.log(a * delta) / (a - 1) + math.log1p(-1 / a)
+        less = elementary.exp_of(log)
+        a = 1 + less
+        return a * rho - elementary.log_of(a * delta) / less + elementary.log_of(less / a)
 
     # The minimum is near a - 1 = sqrt(ln(1/delta) / rho).
-    near = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    near = 0.5 * elementary.log_of(max(-elementary.log_of(delta), 1e-3) / rho)
     found = minimize_scalar(at, bounds=(near - 6, near + 6), method="bounded", options={"xatol": 1e-9})
     return max(0.0, float(found.fun))
 
