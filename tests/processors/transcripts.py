@@ -17,22 +17,23 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(1, str(Path(__file__).parents[2]))  # papers, whose tables some cases use
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import fedclust as fc  # noqa: E402
-from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES  # noqa: E402
-from golden import cases  # noqa: E402 tests are no package: their folder is found first
+import fedclust as fc
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
+from golden import cases
 
 Transcript = dict[str, Any]
 
 
 def scenarios() -> dict[str, Any]:
-    """What is run, by a name: that of its case, or what it calls."""
+    """What is run, by a name: that of its case, or what it calls. Neural networks train by torch, and are left out."""
     known = {id(case.parts): name for name, case in reversed(cases.CASES.items())}
     found: dict[str, Any] = {}
     for number, (run, _, needs) in enumerate(cases.SCENARIOS):
         if all(importlib.util.find_spec(name) for name in needs):
             found[known.get(id(run)) or f"{_called(run)} ({number})"] = run
+    found = {name: run for name, run in found.items() if not name.startswith("deep/fedcref") or "/private" in name}
     return found | {f"wide/{name}": partial(_fit_wide, make) for name, make in WIDE.items()}
 
 
@@ -85,7 +86,7 @@ def transcript(run: Any) -> Transcript:
     first = {now: recorded for recorded, now in cases.RENAMED.items()}
     questions: list[list[str]] = []
 
-    def keep(name: str, question: Any, release: Any, memory: Any) -> None:  # noqa: ARG001
+    def keep(name: str, question: Any, release: Any, memory: Any) -> None:
         if "question" not in cases.RANDOM.get(first.get(name, name), {}):
             questions.append([name, cases.digest(question)])
 

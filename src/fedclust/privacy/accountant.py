@@ -87,7 +87,7 @@ def meaning(epsilon: float, delta: float) -> str:
     >>> meaning(1.0, 1e-6)
     'Someone who is 50% sure that one row is in the data can become at most 73% sure, except with a probability of 1e-06.'
     """  # noqa: E501 one line, as it is printed
-    chance = 1 / (1 + math.exp(-epsilon))
+    chance = 1 / (1 + elementary.exp_of(-epsilon))
     shown = "over 99.9%" if chance > 0.999 else f"at most {chance:.0%}" if chance < 0.99 else f"at most {chance:.1%}"
     return (
         f"Someone who is 50% sure that one row is in the data can become {shown} sure, "

@@ -122,7 +122,11 @@ def _run_em(places: Floats, weights: Floats, means: Floats, width: float | None,
     """EM for weights and means, and for the one width where it is not known."""
     shares = np.full(len(means), 1 / len(means))
     gaps = ((places[:, None] - means) ** 2).min(axis=1)
-    v2 = float(ordered_sum(weights[:, None] * gaps, axis=0).sum() / weights.sum() / places.shape[1]) if width is None else width**2
+    v2 = (
+        float(ordered_sum(weights[:, None] * gaps, axis=0).sum() / weights.sum() / places.shape[1])
+        if width is None
+        else width**2
+    )
     rows, likelihood = weights.sum(), -math.inf
     for _ in range(EM_ROUNDS):
         var = v2 + grid.cell_variance
