@@ -68,54 +68,41 @@ def copy_package(folder, compiler, suffix):
 def _unpack_python():
     """Debian's packages, in a folder; this machine's own lists of packages stay as they are."""
     root, state = BUILD / "root", BUILD / "apt"
-    if not (root / "usr" / "bin" / "python3.11").exists():
-        for folder in ("lists/partial", "cache/archives/partial", "packages"):
-            (state / folder).mkdir(parents=True, exist_ok=True)
-        (state / "status").touch()
-        options = {
-            "APT::Architecture": "arm64",
-            "APT::Architectures": "arm64",
-            "APT::Sandbox::User": "root",
-            "Dir::State::Lists": str(state / "lists"),
-            "Dir::State::status": str(state / "status"),
-            "Dir::Cache": str(state / "cache"),
-        }
-        apt = ["apt-get", "-qq", *(word for pair in options.items() for word in ("-o", "=".join(pair)))]
-        _call(*apt, "update")
-        _call(*apt, "download", *DEBIAN, cwd=state / "packages")
-        for package in sorted((state / "packages").glob("*.deb")):
-            _call("dpkg-deb", "-x", str(package), str(root))
-    return root
+    if root.exists():
+        return root
+    shutil.rmtree(state, ignore_errors=True)
+    for folder in ("lists/partial", "cache/archives/partial", "packages"):
+        (state / folder).mkdir(parents=True)
+    (state / "status").touch()
+    options = {
+        "APT::Architecture": "arm64",
+        "APT::Architectures": "arm64",
+        "APT::Sandbox::User": "root",
+        "Dir::State::Lists": str(state / "lists"),
+        "Dir::State::status": str(state / "status"),
+        "Dir::Cache": str(state / "cache"),
+    }
+    apt = ["apt-get", "-qq", *(word for pair in options.items() for word in ("-o", "=".join(pair)))]
+    _call(*apt, "update")
+    _call(*apt, "download", *DEBIAN, cwd=state / "packages")
+    for package in sorted((state / "packages").glob("*.deb")):
+        _call("dpkg-deb", "-x", str(package), str(state / "root"))
+    return (state / "root").rename(root)
 
 
 def _unpack_wheels():
     """The libraries that fedclust needs, for ARM64."""
-    folder = BUILD / "libraries"
-    if not folder.exists():
-        pinned = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-        versions = {name.lower(): version for name, version in pinned}
-        wanted = [f"{name}=={versions[name]}" for name in WHEELS if name in versions]
-        platforms = (
-            "manylinux2014_aarch64",
-            "manylinux_2_17_aarch64",
-            "manylinux_2_27_aarch64",
-            "manylinux_2_28_aarch64",
-        )
-        where = [word for name in platforms for word in ("--platform", name)]
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--target",
-            str(folder),
-        ]
-        _call(*pip, "--python-version", "3.11", *where, *wanted)
-    return folder
+    folder, part = BUILD / "libraries", BUILD / "libraries.part"
+    if folder.exists():
+        return folder
+    shutil.rmtree(part, ignore_errors=True)
+    pinned = re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    versions = {name.lower(): version for name, version in pinned}
+    wanted = [f"{name}=={versions[name]}" for name in WHEELS]
+    where = [f"--platform=manylinux{one}_aarch64" for one in ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28")]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", f"--target={part}"]
+    _call(*pip, "--python-version=3.11", *where, *wanted)
+    return part.rename(folder)
 
 
 def _call(*words, cwd=None):
