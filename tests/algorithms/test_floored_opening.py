@@ -170,6 +170,21 @@ def test_equals_the_pooled_fit_for_every_spread_and_aggregation(seed):
         assert (model.inertia_, model.history_, model.notes_) == (pooled.inertia_, pooled.history_, pooled.notes_)
 
 
+@pytest.mark.parametrize("aggregation", ["plain", "secure"])
+@pytest.mark.parametrize("sites", [1, 3, 5])
+def test_rows_with_missing_values_are_left_out_as_if_they_had_never_been_there(sites, aggregation):
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(200, 2)) + 8.0 * rng.integers(3, size=(200, 1))
+    X[rng.random(X.shape) < 0.05] = np.nan
+    whole = fit(X[~np.isnan(X).any(axis=1)], k=3)
+    fed = fc.Federation.local(split(X, sites, rng), aggregation=aggregation if sites >= 3 else "plain")
+    spread = fit(fed, k=3, missing="drop")
+    assert whole.n_iter_ == spread.n_iter_
+    assert np.array_equal(whole.cluster_centers_, spread.cluster_centers_)
+    chosen = fc.select_k(fc.KMeans(opening="floored", floor=3, missing="drop"), fed, ks=range(1, 6))
+    assert chosen.k == 3
+
+
 def test_a_blind_run_of_all_rounds_equals_the_pooled_fit():
     X = np.random.default_rng(5).normal(size=(90, 2))
     parts = split(X, 3, np.random.default_rng(6))

@@ -13,8 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 import fedclust.models  # noqa: F401 registers every handler
 from fedclust.core import wire
-from fedclust.core.effects import HANDLERS
+from fedclust.core.effects import HANDLERS, Handler, SealedMessages
 from fedclust.core.errors import WireError
+from fedclust.core.release import Done
 from fedclust.core.ring import Exact
 from fedclust.core.types import Array, Floats, Ints
 
@@ -164,3 +165,8 @@ def test_an_array_may_be_declared_by_a_name_of_its_kind():
     assert b"".join(out).endswith(np.arange(3, dtype=np.int32).tobytes())
     with pytest.raises(TypeError, match="int32 was declared"):
         codec.put(np.arange(3.0), out)
+
+
+def test_a_handler_of_sealed_messages_declares_the_type_of_their_note():
+    with pytest.raises(TypeError, match="use note= to declare the type of the note"):
+        Handler("letters.read", lambda _site, _messages: Done(), SealedMessages, Done, "fedclust")

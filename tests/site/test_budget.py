@@ -203,7 +203,7 @@ def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
 
 def test_a_price_decides_how_gaps_are_met_whatever_a_question_says():
     asked = private_questions.LengthsQuestion(Price(0.1), BOX)
-    assert missing_rule_of(asked) == "finite"
+    assert missing_rule_of(HANDLERS["private_fit.lengths"], asked) == "finite"
 
 
 def test_odd_questions_are_refused_alike_with_rows_and_without(tmp_path):

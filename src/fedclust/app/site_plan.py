@@ -263,7 +263,7 @@ class _RehearsalGate:
         handler = HANDLERS[call.handler]
         masks = "lasting-1" if self.is_masked(call) else None
         real = replace(call, run=self.run, cohort=self.cohort, masks=masks, is_encrypted=self.mode == "blind")
-        context = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
+        context = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(handler, call.message))
         try:
             release = self.gate.receive(handler, release)
         except NotAsDeclared:

@@ -69,11 +69,14 @@ class Handler(Generic[M, R]):
     one_run: bool = False  # answered in another run of a study only if the question is the same
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
+    note: type | None = None  # of the note with sealed messages, as the handler reads it
     opens_all_clusters: bool = False  # reveals the sums of every cluster, which a study with a floor on sums forbids
     schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
     received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
     def __post_init__(self) -> None:
+        if self.message is SealedMessages and self.note is None and self.split != "columns":
+            raise TypeError(f"{self.name} reads sealed messages; use note= to declare the type of the note with them")
         schema = MappingProxyType({name: replace(d) for name, d in declared_schema(self.release).items()})
         received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
         vars(self).update(schema=schema, received=received)
@@ -107,6 +110,7 @@ def handler(
     one_run: bool = False,
     plain_only: bool = False,
     opens_distances: bool = False,
+    note: type | None = None,
     opens_all_clusters: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` as a question; the options are fields of `Handler`."""
@@ -131,6 +135,7 @@ def handler(
             one_run,
             plain_only,
             opens_distances,
+            note,
             opens_all_clusters,
         )
         if made.name in HANDLERS:

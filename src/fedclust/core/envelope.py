@@ -165,8 +165,8 @@ REMEDIES = {
     "points-not-allowed": "its policy does not let points leave the site; set init to 'box', or give initial centres",
     "floor-too-low": "its policy requires more rows for each point than the study does; raise min_rows (for "
     "k-FED and MUFC) or floor (for SummaryClustering)",
-    "class-too-small": "a cluster has fewer rows than its policy requires; ask for fewer clusters, or use other "
-    "initial centres",
+    "class-too-small": "one of its clusters has fewer rows than its policy requires; ask for fewer clusters, or use "
+    "other initial centres",
     "weights-not-allowed": "its policy does not let the weights of a model leave the site; use a method that "
     "sends no weights",
     "too-many-calls": "it has already answered the maximum number of questions that its policy allows in one run",

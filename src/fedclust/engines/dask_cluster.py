@@ -164,7 +164,7 @@ class DistributedSiteServer(SiteServer):
         if handler.name not in ROW_SUMS:
             return super().compute_answer(handler, context, message)
         data, module = wire.encode(message), handler.answer.__module__
-        missing = missing_rule_of(message)
+        missing = missing_rule_of(handler, message)
         working = [part.answer_for_rows(handler.name, module, data, missing) for part in self._parts]
         try:
             found = [wire.decode(handler.release, future.result()) for future in working]

@@ -11,8 +11,8 @@ from fedclust.report.chart_axes import COLOR_COUNT, chip
 from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.run_facts import FinishedRun
 from fedclust.report.wording import (
-    COMPONENT_SHAPES,
     INDEX_MEANINGS,
+    SHAPE_WORDS,
     clarity,
     column_title,
     format_by_deviation,
@@ -145,7 +145,7 @@ def _scores(found: Mapping[str, Any]) -> Markup:
         if by_index:
             rows.append([mark, format_number(float(row["value"])), format_number(float(row["objective"]))])
         else:
-            rows.append([mark, COMPONENT_SHAPES[row["family"]], format_number(float(row["evidence"]))])
+            rows.append([mark, SHAPE_WORDS[row["family"]], format_number(float(row["evidence"]))])
     inner = table(head, rows, caption="Every candidate that was examined", class_="numbers")
     return tag("details", tag("summary", f"All {len(rows)} candidates"), inner)
 

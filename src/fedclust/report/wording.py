@@ -21,7 +21,7 @@ INDEX_NAMES = {
     "partition-coefficient": "Partition coefficient",
     "partition-entropy": "Partition entropy",
 }
-COMPONENT_SHAPES = {"round": "round", "axes": "stretched along axes", "full": "stretched"}
+SHAPE_WORDS = {"round": "round", "axes": "stretched along axes", "full": "stretched"}
 INDEX_MEANINGS = {
     "evidence": "Evidence is the logarithm of how likely the rows are as K components, whatever the parameters of the "
     "components. Components without a valley between them are then joined, so K may be lower than the highest point of "

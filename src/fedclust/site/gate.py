@@ -69,7 +69,7 @@ class Gate:
             return wire.copy_as(handler.received, check_release_type(handler, release))
         except Exception as error:
             raise NotAsDeclared(
-                f"the answer of {handler.name} holds values that differ from the declared types; correct the handler"
+                f"the answer of {handler.name} contains values that do not have the declared types; fix the handler"
             ) from error
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:

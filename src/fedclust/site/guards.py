@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedclust.core.effects import Handler
+from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
 from fedclust.core.question_types import (
@@ -252,7 +252,7 @@ def check_gap_rule(q: QuestionContext) -> str | None:
 
 def gap_rule_of_sum(call: Call) -> str:
     """Return how rows with missing values are handled for a sum, if the question allows them."""
-    asked = missing_rule_of(call.message) if call.want == "total" else REFUSE_GAPS
+    asked = missing_rule_of(HANDLERS[call.handler], call.message) if call.want == "total" else REFUSE_GAPS
     return "" if asked == REFUSE_GAPS else asked
 
 

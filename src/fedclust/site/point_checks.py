@@ -97,7 +97,7 @@ class PointCheck:
         if isinstance(self.message, ViewedQuestion):
             return self.message.view
         width = len(self.site.columns)
-        return View(np.full(width, MAX_FINITE_EXPONENT, np.int32), missing=missing_rule_of(self.message))
+        return View(np.full(width, MAX_FINITE_EXPONENT, np.int32), missing=missing_rule_of(self.handler, self.message))
 
     def _count_equal_rows(self, points: Floats) -> Ints:
         view = self.question_view

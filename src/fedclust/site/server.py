@@ -173,7 +173,7 @@ class SiteServer:
             return Refusal(self.party, code)
         site_data = self.data_for_run(call.run)
         with _one_error_for_all(handler):
-            missing = missing_rule_of(call.message, handler.reads)
+            missing = missing_rule_of(handler, call.message)
         if self.needs_alignment and site_data is self.site_data and not handler.before_alignment:
             return Refusal(self.party, "not-aligned")
         rows = site_data.survey_for(missing).rows if self._must_count_rows(handler) else 0

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import Reads
+from fedclust.core import wire
+from fedclust.core.effects import Handler, SealedMessages
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
 from fedclust.core.noise_price import FINITE_ROWS_ONLY, PricedQuestion
 from fedclust.core.question_types import REFUSE_GAPS, GapsQuestion, ViewedQuestion
@@ -128,14 +130,17 @@ def _locked(block: Array) -> Array:
     return locked
 
 
-def missing_rule_of(message: object, reads: Reads = "rows") -> str:
+def missing_rule_of(handler: Handler[Any, Any], message: object) -> str:
     """Return a question's rule for missing values, by its type; one without a rule gets no rows with missing values.
 
-    A question that reads nothing needs no rule: missing values are no reason to refuse it.
+    Sealed messages follow the rule of their note. A question that reads nothing needs no rule: missing values are no
+    reason to refuse it.
     """
+    if isinstance(message, SealedMessages) and handler.note is not None:
+        message = wire.decode(handler.note, message.note)
     if isinstance(message, PricedQuestion):
         return FINITE_ROWS_ONLY  # whatever it says: refusing its rows would reveal something without payment
-    if reads == "nothing":
+    if handler.reads == "nothing":
         return "partial"
     if isinstance(message, GapsQuestion):
         return message.rows_with_gaps()

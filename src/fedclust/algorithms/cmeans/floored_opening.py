@@ -40,7 +40,7 @@ from fedclust.core.effects import (
     handler,
 )
 from fedclust.core.errors import KeysRefused, WireError
-from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.question_types import GapsQuestion, ViewedQuestion
 from fedclust.core.release import ROW_BITS, Done, Release, additive, sealed_shares, shares, stack_field
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -55,11 +55,14 @@ ROLES, SECRET, OPENED, OWN_SECRET = "floor.roles", "floor.secret", "floor.opened
 
 
 @dataclass(frozen=True)
-class Roles:
+class Roles(GapsQuestion):
     """The site that tests the counts (or nobody: then the coordinator does), and the sites that hide them from it."""
 
     tester: str
     hiders: tuple[str, ...]
+
+    def rows_with_gaps(self) -> str:
+        return "partial"  # no value is read, so none may be missing
 
     @classmethod
     def assign(cls, parties: Sequence[PartyId]) -> Roles:
@@ -112,7 +115,7 @@ def make_secret(site: Site, ask: Roles) -> Keep[FloorMessages]:
     return Keep(FloorMessages(dict.fromkeys(ask.hiders[1:], secret)), _memory_with_secret(site, ask, secret))
 
 
-@handler(releases=Done, split="rows")
+@handler(releases=Done, split="rows", note=Roles)
 def receive_secret(site: Site, incoming: SealedMessages) -> Keep[Done]:
     """Store the secret that hides counts."""
     roles = wire.decode(Roles, incoming.note)
@@ -135,7 +138,7 @@ def share_counts(site: Site, ask: FloorQuestion) -> FloorMessages:
     return FloorMessages({first: seed, second: rest})
 
 
-@handler(releases=FloorMessages, split="rows")
+@handler(releases=FloorMessages, split="rows", note=FloorQuestion)
 def hide_counts(site: Site, incoming: SealedMessages) -> FloorMessages:
     """This site's part of the test, for the tester."""
     ask = wire.decode(FloorQuestion, incoming.note)
@@ -158,7 +161,7 @@ class Verdict(Release):
     signature: bytes = shares("this site's signature of these bits")
 
 
-@handler(releases=Verdict, split="rows")
+@handler(releases=Verdict, split="rows", note=FloorQuestion)
 def find_allowed(site: Site, incoming: SealedMessages) -> Verdict:
     """Which cells may be opened, from the hidden counts of all other sites."""
     ask = wire.decode(FloorQuestion, incoming.note)

@@ -133,7 +133,7 @@ class ErrorsKept(Release):
     """Nothing."""
 
 
-@handler(releases=ErrorsKept)
+@handler(releases=ErrorsKept, note=TrainingPlan)
 def keep_errors(site: Site, received: SealedMessages) -> Keep[ErrorsKept]:
     """Keep the errors that others' models give on the rows here; the models are not kept."""
     trainer = _make_trainer(site, wire.decode(TrainingPlan, received.note))

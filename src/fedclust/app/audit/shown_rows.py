@@ -49,11 +49,11 @@ class OpenedClusterSums:
         rows = np.concatenate(blocks)
         rows = rows[~np.isnan(rows).any(axis=1)]
         many, shown = self.opened.count(rows), int(self.opened.recovered_rows(rows).sum())
-        tried = f"the {many} sums" if many <= MAX_COMPARED_CELLS else f"{MAX_COMPARED_CELLS} of the {many} sums"
+        tried = "all sums" if many <= MAX_COMPARED_CELLS else f"{MAX_COMPARED_CELLS} of them"
         return [
-            f"The attacks in fedclust recover {shown} of {len(rows)} rows from what this run opened, by differences of "
-            f"two or three of {tried} of groups of rows"
-            + (" or by solving the sums as equations." if self.opened.has_weights else ".")
+            f"This run opened {many} sums of groups of rows. From these, the attacks in fedclust recover {shown} of "
+            f"{len(rows)} rows. They compare two or three sums at a time, and tried {tried}."
+            + (" They also solve the sums as equations." if self.opened.has_weights else "")
         ]
 
 

@@ -22,7 +22,7 @@ from fedclust.privacy.attacks.transcript import Observation, Transcript
 
 MAX_COUNT = 2.0**48
 MAX_COMPARED_CELLS = 1000  # of which all threes are tried
-RANK_TOLERANCE = 1e-9
+SPAN_TOLERANCE = 1e-9
 CELL_FIELDS = ("counts", "sums")  # of cells of initial centres
 TREE_FIELDS = ("cells", "kinds", "places", "directions", "widths", "children")
 MIN_SHARED_COMBINATIONS = 2  # of two sets of linear combinations: one number may equal that of a row by chance
@@ -150,7 +150,7 @@ class _SeenCells:
 
     def shows(self, basis: Floats) -> bool:
         """Whether the coordinates in another basis follow from these."""
-        return bool(np.abs(basis - basis @ self.basis.T @ self.basis).max(initial=0.0) < RANK_TOLERANCE)
+        return bool(np.abs(basis - basis @ self.basis.T @ self.basis).max(initial=0.0) < SPAN_TOLERANCE)
 
     def project(self, basis: Floats) -> tuple[Ints, Floats]:
         return self.counts, self.sums @ (basis @ self.basis.T).T
@@ -158,7 +158,7 @@ class _SeenCells:
 
 def _in_basis(cells: CellSums, scale: Floats) -> _SeenCells:
     left, values, right = np.linalg.svd(cells.combinations * scale, full_matrices=False)
-    rank = int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum())
+    rank = int((values > SPAN_TOLERANCE * values.max(initial=0.0)).sum())
     basis = np.eye(len(scale)) if rank == len(scale) else right[:rank]
     coordinates = (cells.sums @ left[:, :rank]) / values[:rank]
     return _SeenCells(cells.counts, coordinates @ (right[:rank] @ basis.T), basis)
@@ -172,7 +172,7 @@ def _comparable_spaces(bases: Sequence[Floats]) -> list[Floats]:
     for one in tuple(found):
         for other in tuple(found):
             left, values, _ = np.linalg.svd(one @ other.T)
-            common = left[:, : len(values)].T[values > 1 - RANK_TOLERANCE] @ one
+            common = left[:, : len(values)].T[values > 1 - SPAN_TOLERANCE] @ one
             if len(common) >= MIN_SHARED_COMBINATIONS:
                 _add_space(found, common)
     return found
@@ -181,7 +181,7 @@ def _comparable_spaces(bases: Sequence[Floats]) -> list[Floats]:
 def _add_space(found: list[Floats], basis: Floats) -> None:
     """Add a space unless it is there already."""
     for known in found:
-        if known.shape == basis.shape and np.abs(basis - basis @ known.T @ known).max(initial=0.0) < RANK_TOLERANCE:
+        if known.shape == basis.shape and np.abs(basis - basis @ known.T @ known).max(initial=0.0) < SPAN_TOLERANCE:
             return
     found.append(basis)
 

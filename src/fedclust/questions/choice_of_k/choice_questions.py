@@ -260,9 +260,14 @@ class CellLinesQuestion(CellsQuestion):
 @dataclass(frozen=True)
 class GroupMoments(Release):
     rows: Exact = additive("the number of rows in each cell, or of each component", cells=True)
-    sums: Exact = additive("for each of them, the sum of its rows along a few axes")
-    products: Exact = additive("for each of them, the sum of the products of its rows' coordinates along these axes")
-    flags: Exact = additive("for each of them, how many of its rows have the upper value of a two-valued column")
+    sums: Exact = additive("for each cell or component, the sum of its rows along a few axes")
+    products: Exact = additive(
+        "for each cell or component, and each pair of these axes, the sum over its rows of the product of the two "
+        "coordinates"
+    )
+    flags: Exact = additive(
+        "for each cell or component, how many of its rows have the upper value of a two-valued column"
+    )
 
 
 @handler(releases=GroupMoments)

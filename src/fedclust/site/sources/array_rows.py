@@ -84,10 +84,13 @@ def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
         X: npt.NDArray[Any] = np.ma.filled(array.astype(np.float64), np.nan) if masked else np.asarray(array)  # type: ignore[union-attr]
     except (TypeError, ValueError):
         raise DataError(
-            f"the rows of site '{site}' have unequal lengths; pass an array of n rows by F columns"
+            f"the rows of site '{site}' have unequal lengths; pass an array with two dimensions, rows and columns"
         ) from None
     if X.ndim != 2 or X.shape[1] == 0:
-        raise DataError(f"the array of site '{site}' has shape {X.shape}; pass n rows by F columns")
+        raise DataError(
+            f"the array of site '{site}' has shape {X.shape}; "
+            "pass an array with two dimensions, rows and columns, and at least one column"
+        )
     if X.dtype.kind not in "fiub":
         raise DataError(
             f"the array of site '{site}' has dtype {X.dtype.name}; pass numbers, or a frame with named columns"
