@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, Context
 from functools import cache
 
 from scipy.optimize import minimize_scalar
@@ -22,6 +23,7 @@ from fedclust.kernels import elementary
 
 WEAK_EPSILON = 10.0  # an epsilon from which on a guarantee says little
 MEANINGLESS_EPSILON = 50.0
+REPORTED_DIGITS = Context(prec=8, rounding=ROUND_CEILING)
 MAX_DELTA = 0.01  # that is taken at all: showing one row in a hundred whole would keep to it
 
 
@@ -64,7 +66,16 @@ def reported_epsilon(rhos: Iterable[float], delta: float) -> float:
     differs from rounded Gaussian noise, to which the figure applies exactly, by less than 2^-40 a number.
     """
     rho = float(f"{math.fsum(rhos):.12g}")  # which parts it came in plays no part
-    return _epsilon_by_loss_distribution(rho, delta) if rho > 0 else 0.0
+    return _round_up(_epsilon_by_loss_distribution(rho, delta)) if rho > 0 else 0.0
+
+
+def _round_up(epsilon: float) -> float:
+    """To a few digits: the last ones of a Fourier transform depend on the processor.
+
+    >>> _round_up(1.2345678901)
+    1.2345679
+    """
+    return float(REPORTED_DIGITS.create_decimal_from_float(epsilon))
 
 
 @cache
