@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedclust as fc
@@ -160,7 +161,7 @@ def test_an_objective_that_json_has_no_number_for_is_written_as_a_text(user, mon
     change_after_saving(monkeypatch, fc.FuzzyCMeans, "final_objective", lambda: float("inf"))
     code, out, err = user("run", "study.toml")
     assert code == 0, err
-    assert "objective inf" in out
+    assert "objective not known" in out
     assert json.loads(Path("runs/heart/metrics.json").read_text())["objective"] == "inf"
 
 
@@ -170,3 +171,25 @@ def test_a_part_that_json_cannot_store_is_the_only_one_lost(value, user, monkeyp
     found, _ = check_finished(user, "profiles")
     assert found["profiles"]["absent"].startswith("This part is missing because an error occurred: ")
     assert sum(found["sizes"]["rows"]) == 80
+
+
+def test_a_cluster_that_was_never_opened_has_no_size_in_the_summary_and_the_report(tmp_path, user):
+    draw = np.random.default_rng(3)
+    near = [[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]]  # three groups, and two pairs of rows far from them
+    rows = np.concatenate([draw.normal(at, 1.0, (60, 2)) for at in near] + [np.full((2, 2), 90.0), [[90, -90]] * 2])
+    for name, own in zip("abc", np.split(draw.permutation(rows), [50, 120]), strict=True):
+        np.savetxt(f"{name}.csv", own, delimiter=",", header="x,y", comments="")
+    sites = "".join(f'[sites.{name}]\nsource = "{name}.csv"\n' for name in "abc")
+    Path("closed.toml").write_text(
+        'name = "closed"\ncolumns = ["x", "y"]\n[cluster]\nmethod = "k-means"\nk = 5\n'
+        f'[privacy]\naggregation = "secure"\n{sites}'
+    )
+    code, out, err = user("run", "closed.toml")
+    assert (code, "bug in fedclust" in err) == (0, False), err
+    found = json.loads(Path("runs/closed/analysis.json").read_text())
+    assert None in found["sizes"]["rows"], "a cluster of fewer rows than the floor is not opened"
+    assert " ? " in out
+    assert user("report", "runs/closed")[0] == 0
+    page = Path("runs/closed/report.html").read_text()
+    assert "when its sums were opened last" in page or not found["sizes"]["earlier"]
+    assert "not known</text>" in page

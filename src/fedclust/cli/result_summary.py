@@ -23,7 +23,7 @@ def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:
   fedclust export {run.folder} --to csv
   fedclust site assign {run.model_path} --data FILE --out labels.csv"""
     parts = [
-        head if metrics["objective"] is None else f"{head}, objective {float(metrics['objective']):.6g}",
+        head if metrics["objective"] is None else f"{head}, objective {_format_objective(metrics['objective'])}",
         *([format_choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
         format_centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         format_notes(metrics["notes"], model, metrics["split"]),
@@ -31,6 +31,15 @@ def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:
         following,
     ]
     return "\n\n".join(parts)
+
+
+def _format_objective(value: float | str) -> str:
+    """Format the objective; it is infinite if clusters stayed closed whose rows nobody counted.
+
+    >>> _format_objective(12.34567891), _format_objective("inf")
+    ('12.3457', 'not known')
+    """
+    return f"{float(value):.6g}" if math.isfinite(float(value)) else "not known"
 
 
 def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
@@ -75,7 +84,7 @@ def _bar_text(value: float, low: float, high: float, width: int, *, utf: bool) -
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def format_centers(model: ModelFacts, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+def format_centers(model: ModelFacts, columns: Sequence[str], rows: Sequence[int | None] | None = None) -> str:
     """Show the centres in original units, one per line; columns that do not fit the terminal are only counted.
 
     `rows` are the numbers of rows nearest to each centre. Without them, a fuzzy cluster has a weight, the sum of u^m.
@@ -97,10 +106,10 @@ def format_centers(model: ModelFacts, columns: Sequence[str], rows: Sequence[int
     return text if not hidden else f"{text}\n({hidden} more columns; fedclust export writes all)"
 
 
-def _format_sizes(model: ModelFacts, rows: Sequence[int] | None) -> list[str]:
+def _format_sizes(model: ModelFacts, rows: Sequence[int | None] | None) -> list[str]:
     """Format the size of each cluster, or "?" if it is not known."""
     if rows:
-        return [f"{size:,}" for size in rows]
+        return ["?" if size is None else f"{size:,}" for size in rows]
     if model.cluster_sizes is None:
         return ["?"] * model.cluster_count
     return [f"{size:.6g}" for size in model.cluster_sizes]

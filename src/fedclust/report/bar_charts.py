@@ -13,10 +13,12 @@ MAX_SITE_BARS = 40  # with a bar; the table has all
 HIDDEN_COUNT_WIDTH = 22.0  # the width of a count that a site hides
 
 
-def draw_sizes(rows: Sequence[int | None], whole: int, weights: Sequence[float] | None) -> Markup:
+def draw_sizes(
+    rows: Sequence[int | None], whole: int, weights: Sequence[float] | None, *, earlier: bool = False
+) -> Markup:
     """Draw how many of all rows are nearest to each centre; for fuzzy clusters, also their weights.
 
-    None stands for a cluster whose size is not known.
+    None stands for a cluster whose size is not known. `earlier` sizes are those from when sums were opened last.
     """
     most = max((own for own in rows if own is not None), default=1) or 1
     drawn: list[Node] = []
@@ -31,7 +33,8 @@ def draw_sizes(rows: Sequence[int | None], whole: int, weights: Sequence[float] 
         ]
     summary = "; ".join(f"cluster {c}: {_describe_size(own, whole)}" for c, own in enumerate(rows))
     counted = sum(own or 0 for own in rows)
-    caption = f"Rows by nearest centre, {whole:,} in total."
+    counted_by = "Rows of each cluster when its sums were opened last" if earlier else "Rows by nearest centre"
+    caption = f"{counted_by}, {whole:,} in total."
     if counted != whole:
         caption += (
             f" The sizes add up to {counted:,}, because not all of them were counted in the same iteration. The notes "

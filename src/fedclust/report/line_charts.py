@@ -134,7 +134,7 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int | None] | None) -> Ma
     drawn += [marker(cluster, x(a), y(b)) for cluster, (a, b) in enumerate(found["centers"])]
     caption = [
         "Each number is a cluster's centre. ",
-        f"The ellipse around it covers about {ELLIPSE_SHARE:.0%} of the rows nearest to it. ",
+        f"The ellipse around it covers about {ELLIPSE_SHARE:.0%} of its rows. ",
         "The two directions are those in which the rows vary most, in the scale that the method used. ",
         _describe_directions(found),
     ]

@@ -155,7 +155,12 @@ def clusters_section(run: FinishedRun) -> Markup:
     found = run.analysis
     rows, spread = found["sizes"].get("rows"), absence_note(found["map"])
     sized = (
-        bar_charts.draw_sizes(rows, _count_rows(found), found["sizes"].get("weights") if found["m"] else None)
+        bar_charts.draw_sizes(
+            rows,
+            _count_rows(found),
+            found["sizes"].get("weights") if found["m"] else None,
+            earlier=bool(found["sizes"].get("earlier")),
+        )
         if rows
         else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
@@ -235,7 +240,8 @@ def quality_section(run: FinishedRun) -> Markup:
             if not (hard and name.startswith("partition"))
         ]
         sizes = found["sizes"].get("rows")
-        counts_all = not sizes or sum(own or 0 for own in sizes) == _count_rows(found)
+        counted = not sizes or sum(own or 0 for own in sizes) == _count_rows(found)
+        counts_all = counted and not found["sizes"].get("earlier")
         caption = f"Validation indices over {'all rows' if counts_all else 'the rows that the sizes count'}"
         scores = table(["index", "value", "better is"], rows, caption=caption, class_="numbers")
     return section("quality", "How clear the clusters are", tag("div", fuzzy, tag("div", scores), class_="pair"))

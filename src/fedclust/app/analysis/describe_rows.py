@@ -174,8 +174,9 @@ class OpenedCellsDescriber(RowSplitDescriber):
         self.cells = [cell for cell in cells if cell is not None]
         super().__post_init__()
         last = self.cells[0].partition
-        settled = len(self.cells) == len(cells) and all(cell.partition.digest == last.digest for cell in self.cells)
-        if not (settled and np.array_equal(last.arrays.get("centers", ()), self.centers)):
+        together = len(self.cells) == len(cells) and all(cell.partition.digest == last.digest for cell in self.cells)
+        self.is_settled = together and np.array_equal(last.arrays.get("centers", ()), self.centers)
+        if not self.is_settled:
             self.parts.notes.append(EARLIER_CELLS_NOTE)
 
     @property
@@ -198,7 +199,8 @@ class OpenedCellsDescriber(RowSplitDescriber):
     def sizes(self) -> dict[str, Any]:
         if self.absent or self.spread is None:
             return self.absent or {}
-        return {"rows": self._fill(self.spread.counts), "weights": None, "total": int(self.columns.counts.max())}
+        total = int(self.columns.counts.max())
+        return {"rows": self._fill(self.spread.counts), "weights": None, "total": total, "earlier": not self.is_settled}
 
     def indices(self) -> dict[str, Any]:
         if not self.is_open.all() or self.spread is None:
