@@ -22,10 +22,10 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check reproduce bench bench-engines attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
+.PHONY: help demo test check reproduce bench bench-engines attacks docs test-slow test-long test-engines test-processors faults constraints clean postgres chromium cross-compiler
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.base ## cluster the embedded demo study and write its report
 	@$(BIN)/fedclust demo
@@ -73,6 +73,9 @@ test-long: $(VENV)/.dev ## run exhaustive repetitions: 1,000 partitions instead 
 test-engines: .venv-engines/.done .venv-flower/.done ## run federations in separate processes on every engine
 	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(or $(TESTS),tests/engines tests/conformance)
 	@.venv-flower/bin/python -m pytest -m "engines or not engines" -k flower --durations 5 tests/engines tests/conformance
+
+test-processors: $(VENV)/.dev cross-compiler ## run every study as other processors (ARM64 too), BLAS and compilers would, and compare the bits
+	@PYTHONPATH=tests $(BIN)/python -m processors
 
 faults: .venv-engines/.done .venv-flower/.done ## kill, stop, cut off and mislead real processes on every engine, and print each outcome
 	@PYTHONPATH=tests .venv-engines/bin/python -m fault_rig.faults
@@ -172,6 +175,13 @@ postgres:
 	    && ! command -v initdb > /dev/null && ! ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1; then \
 	  echo "install: PostgreSQL server, for its tests (POSTGRES=no skips it)"; \
 	  $(call apt,postgresql); \
+	fi
+
+# Studies run again with kernels that clang compiled, and in an emulator of an ARM64 processor.
+cross-compiler:
+	@if $(may_install) && ! { command -v clang && command -v qemu-aarch64 && command -v aarch64-linux-gnu-gcc; } > /dev/null; then \
+	  echo "install: clang, a cross-compiler and an emulator for ARM64"; \
+	  $(call apt,clang qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross); \
 	fi
 
 # The tests open reports in a browser; Debian's is a download of about 100 MB and takes 400 MB on disk.

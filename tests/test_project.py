@@ -36,7 +36,7 @@ HOMES = {  # a dependency that few need, and the only places that may import it
 }
 ELSEWHERE = {"nvflare", "flwr", "dask", "distributed"}  # make test-engines installs them
 TARGETS = {
-    *("help", "demo", "test", "check", "docs", "clean", "test-slow", "test-long", "test-engines"),
+    *("help", "demo", "test", "check", "docs", "clean", "test-slow", "test-long", "test-engines", "test-processors"),
     *("reproduce", "bench", "bench-engines", "attacks", "faults"),
 }
 

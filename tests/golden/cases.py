@@ -606,17 +606,17 @@ def over_rows() -> None:
     for family in ("EII", "VII", "VVI", "EEE"):
         for name, options in {"": {}, "-standardised": {"scale": "standardise", "init": "box"}}.items():
             own = {"family": family, "max_iter": 10, **options}
-            made[f"gaussian-mixture/{family}{name}"] = partial(fc.GaussianMixture, 3, **own), MIXTURE, True, None
-    made["gaussian-mixture/drop"] = partial(fc.GaussianMixture, 3, missing="drop", max_iter=10), MIXTURE, True, gapped
+            made[f"gaussian-mixture/{family}{name}"] = partial(fc.GaussianMixture, 3, **own), MIXTURE, False, None
+    made["gaussian-mixture/drop"] = partial(fc.GaussianMixture, 3, missing="drop", max_iter=10), MIXTURE, False, gapped
     for name, (make, what) in LOSSY.items():
-        made[name] = make, what, True, None
+        made[name] = make, what, False, None
     for name, make in {
         "averaged-fuzzy-c-means": partial(fc.AveragedFuzzyCMeans, 3, missing="drop", max_iter=5),
         "k-fed": partial(fc.KFed, 3, missing="drop"),
         "mufc": partial(fc.MUFC, 3, missing="drop"),
         "fcac": partial(fc.SummaryClustering, missing="drop", scale="none"),
     }.items():
-        made[f"{name}/drop"] = make, NODES if name == "fcac" else CENTRES, True, gapped
+        made[f"{name}/drop"] = make, NODES if name == "fcac" else CENTRES, False, gapped
     for name, (make, what, processor, X) in made.items():
         setting = name.partition("/")[2]
         fed = partial(lambda X, **how: rows_fed(X() if X else None, **how), X)
@@ -710,13 +710,13 @@ def other_fits() -> None:
             run = partial(fitted, partial(kind, 3, init=START, max_iter=3, **options), CENTRES, rows_fed, MODES[how])
             SCENARIOS.append((partial(run, None), False, ()))
     add("quorum/gaussian-mixture/plain", partial(lacking, partial(fc.GaussianMixture, 3, quorum=3, max_iter=8), {}))
-    add("quorum/k-fed/plain", partial(lacking, partial(fc.KFed, 3, quorum=3), {}), processor=True)
+    add("quorum/k-fed/plain", partial(lacking, partial(fc.KFed, 3, quorum=3), {}))
     for setting, kind in (("default", fc.SummaryClustering), ("published", fc.FCAC)):
         for mode in ("plain", "secure"):
             for backend in TWICE:
                 run = partial(rounds_of_nodes, kind, MODES[mode])
-                add(f"later-rounds/fcac/{setting}/{mode}/{backend}", run, processor=True, backend=backend)
-        SCENARIOS.append((partial(rounds_of_nodes, kind, {}), True, ()))
+                add(f"later-rounds/fcac/{setting}/{mode}/{backend}", run, backend=backend)
+        SCENARIOS.append((partial(rounds_of_nodes, kind, {}), False, ()))
 
 
 def floored_cells(make: Callable[[], Any]) -> dict[str, Any]:
@@ -784,9 +784,9 @@ def private_models() -> None:
     for name, make in made.items():
         for mode in ("plain", "secure", "blind"):
             run = partial(under_noise, make, MODES[mode])
-            add(f"private/{name}/{mode}", run, processor=True, needs=("opendp",))
+            add(f"private/{name}/{mode}", run, needs=("opendp",))
             if mode == "plain":
-                SCENARIOS.append((run, True, ("opendp",)))
+                SCENARIOS.append((run, False, ("opendp",)))
 
 
 def deep_rows() -> tuple[dict[str, Any], dict[str, Any]]:
@@ -877,8 +877,8 @@ def floored_choice() -> None:
 
 
 def choices_of_k() -> None:
-    SCENARIOS.append((grow_centers_over_sites, True, ()))
-    SCENARIOS.append((floored_choice, True, ()))
+    SCENARIOS.append((grow_centers_over_sites, False, ()))
+    SCENARIOS.append((floored_choice, False, ()))
     made: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         "evidence": (fc.FuzzyCMeans, rows_fed, {}, "plain"),
         "evidence-given": (fc.KMeans, rows_fed, {"ks": [2, 3, 4]}, "plain"),
@@ -893,9 +893,9 @@ def choices_of_k() -> None:
     }
     for name, (kind, fed, options, mode) in made.items():
         run = partial(chosen, kind, fed, MODES[mode], **options)
-        add(f"choice/{name}", run, processor=True)
+        add(f"choice/{name}", run)
         if mode == "plain":
-            SCENARIOS.append((run, True, ()))
+            SCENARIOS.append((run, False, ()))
 
 
 def indexed(kind: Any, fed: Callable[..., fc.Federation], how: dict[str, Any]) -> dict[str, Any]:
@@ -956,7 +956,7 @@ def analyses() -> None:
                     add(f"indices/{split}/{method}/{mode}/{backend}", run, backend=backend)
             SCENARIOS.append((partial(indexed, kind, fed, {}), False, ()))
         for mode in ("plain", "secure", "blind"):
-            add(f"agreement/{split}/{mode}", partial(agreed, fed, MODES[mode]), processor=True)
+            add(f"agreement/{split}/{mode}", partial(agreed, fed, MODES[mode]))
         SCENARIOS.append((partial(agreed, fed, {}), False, ()))
     for missing, X in (("refuse", table), ("drop", gapped), ("partial", gapped)):
         for mode in ("plain", "secure", "blind"):
@@ -965,10 +965,10 @@ def analyses() -> None:
     for method, kind in (("c-means", fc.KMeans), ("fuzzy-c-means", fc.FuzzyCMeans), ("mufc", fc.MUFC)):
         for how in ("replay", "anew", "quick"):
             run = partial(forgotten, kind, how, site="south", rows=[0, 3, 8], check=how == "quick")
-            add(f"unlearning/{method}/{how}", run, processor=method == "mufc")
+            add(f"unlearning/{method}/{how}", run)
         site = partial(forgotten, kind, "replay", site="west")
-        add(f"unlearning/{method}/site", site, processor=method == "mufc")
-        SCENARIOS.append((site, method == "mufc", ()))
+        add(f"unlearning/{method}/site", site)
+        SCENARIOS.append((site, False, ()))
     for name, make in {
         "c-means": partial(fc.KMeans, 3, init=START, max_iter=6),
         "fuzzy-c-means": partial(fc.FuzzyCMeans, 3, m=1.7, scale="standardise", max_iter=6),
@@ -976,10 +976,10 @@ def analyses() -> None:
         "fcac": fc.SummaryClustering,
     }.items():
         for mode in ("plain", "secure", "blind"):
-            add(f"description/rows/{name}/{mode}", partial(told_of, make, rows_fed, MODES[mode]), processor=True)
-        SCENARIOS.append((partial(told_of, make, rows_fed, {}), True, ()))
+            add(f"description/rows/{name}/{mode}", partial(told_of, make, rows_fed, MODES[mode]))
+        SCENARIOS.append((partial(told_of, make, rows_fed, {}), False, ()))
         if name in {"c-means", "fuzzy-c-means"}:
-            add(f"description/columns/{name}", partial(told_of, make, columns_fed, {}), processor=True)
+            add(f"description/columns/{name}", partial(told_of, make, columns_fed, {}))
     add("statistics", ranked, processor=True)
 
 
@@ -1021,8 +1021,8 @@ def floored_fits() -> None:
         add(f"floored/pooled/{backend}", partial(pooled, partial(fc.KMeans, 3, **floored)), backend=backend)
     SCENARIOS.append((partial(pooled, partial(fc.KMeans, 3, **floored)), False, ()))
     for name, made in {"described": described_floored, "chosen-k": chosen_floored}.items():
-        add(f"floored/{name}", made, processor=True)
-        SCENARIOS.append((made, True, ()))
+        add(f"floored/{name}", made)
+        SCENARIOS.append((made, False, ()))
 
 
 def described_floored() -> dict[str, Any]:

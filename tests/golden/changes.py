@@ -50,12 +50,17 @@ def find_changes(recorded: dict[str, Any], values: dict[str, Any], renamed: dict
         name = renamed.get(old, old)
         if name not in values:
             found.gone.append(old)
-        elif values[name] == value:
+        elif _without_mark(values[name]) == _without_mark(value):
             found.unchanged.append(name)
         else:
             found.changed.append(name)
     found.new.extend(sorted(set(values) - set(found.unchanged) - set(found.changed)))
     return found
+
+
+def _without_mark(value: Any) -> Any:
+    """A value without the mark that it depends on the processor: that a mark goes is no change of bits."""
+    return value["value"] if isinstance(value, dict) else value
 
 
 def find_faults(listed: Listed, changes: Changes) -> list[str]:

@@ -1,7 +1,6 @@
 """The plane of most variance: as the textbook's, as scikit-learn's, and the same bits for every partition."""
 
 import numpy as np
-import pytest
 from sklearn.decomposition import PCA
 
 import fedclust as fc
@@ -31,21 +30,6 @@ def bits(plane, spread):
         part.tobytes()
         for part in (plane.mean, plane.axes, plane.variances, spread.counts, spread.means, spread.covariances)
     ]
-
-
-def test_a_matrix_of_two_by_hand():
-    values, vectors = pca.eigen(np.array([[3.0, 4.0], [4.0, 9.0]]))
-    np.testing.assert_allclose(values, [11.0, 1.0], atol=1e-12)
-    np.testing.assert_allclose(vectors, np.array([[1, 2], [2, -1]]) / 5**0.5, atol=1e-12)
-
-
-@pytest.mark.parametrize("size", [1, 3, 20, 64])
-def test_eigenvalues_are_those_of_lapack(size):
-    half = np.random.default_rng(size).normal(size=(size, size))
-    matrix = half @ half.T
-    values, vectors = pca.eigen(matrix)
-    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[::-1], atol=1e-10 * values[0])
-    np.testing.assert_allclose(vectors @ matrix, values[:, None] * vectors, atol=1e-10 * values[0])
 
 
 def test_the_plane_is_that_of_scikit_learn():

@@ -23,6 +23,8 @@ from fedclust.algorithms.cmeans.fit_result import FitResult, Round, frobenius
 from fedclust.algorithms.cmeans.row_split import make_question, one_round
 from fedclust.algorithms.fuzzy_baselines import averaged_fcm, local_fcm
 from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.shared.eigenvectors import eigen
+from fedclust.algorithms.shared.fixed_order import gram_matrix, matrix_product
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core.effects import Protocol, each, handler, report
 from fedclust.core.errors import DataError
@@ -108,11 +110,8 @@ def singular_projection(rows: Floats, count: int) -> Floats:
     if rows.shape[1] <= count:
         return rows
     # The right singular vectors are the eigenvectors of A'A, which is small where A is long.
-    first = np.linalg.eigh(rows.T @ rows)[1][:, ::-1].T[:count]
-    # The sign of a singular vector is arbitrary: the largest entry is made positive.
-    at = np.abs(first).argmax(axis=1)
-    signs = np.sign(first[np.arange(len(first)), at])
-    return np.asarray(rows @ (first * signs[:, None]).T, np.float64)
+    first = eigen(gram_matrix(rows.T))[1][:count]
+    return matrix_product(rows, first.T)
 
 
 def lloyd(rows: Floats, centers: Floats) -> Floats:

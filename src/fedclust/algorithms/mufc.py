@@ -19,7 +19,6 @@ Paper: Pan, Sima, Prakash, Rana and Milenkovic, "Machine unlearning of federated
 from __future__ import annotations
 
 import hashlib
-import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -113,7 +112,10 @@ def digits_per_number(levels: int) -> int:
     >>> digits_per_number(75), digits_per_number(2)
     (9, 60)
     """
-    return max(1, int(60 / math.log2(max(levels, 2))))
+    digits = 1
+    while max(levels, 2) ** (digits + 1) <= 1 << 60:
+        digits += 1
+    return digits
 
 
 @dataclass(frozen=True)

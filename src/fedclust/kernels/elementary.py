@@ -26,6 +26,16 @@ def log(x: Array) -> Floats:
     return _apply(LOG, x, 0.0)
 
 
+def log_of(x: float) -> float:
+    """Natural logarithm of one finite number that is not negative."""
+    return float(log(np.array([x]))[0])
+
+
+def exp_of(x: float) -> float:
+    """e^x of one number."""
+    return float(exp(np.array([x]))[0])
+
+
 def log2(x: Array) -> Floats:
     """Binary logarithm of x >= 0, finite."""
     return _apply(LOG2, x, 0.0)

@@ -91,7 +91,8 @@ def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i:
     """Return the distance of two centres; for a column split, the largest difference of a row's distances to them."""
     if isinstance(result, column_split.ColumnFit):
         return float(np.abs(np.sqrt(result.d2[i]) - np.sqrt(result.d2[j])).max(initial=0.0))
-    return float(np.linalg.norm(result[0].centers[i] - result[0].centers[j]))
+    apart = result[0].centers[i] - result[0].centers[j]
+    return math.sqrt(math.fsum((apart * apart).tolist()))
 
 
 def _join_numbers(places: Sequence[int]) -> str:

@@ -16,6 +16,7 @@ from fedclust.core.noise_price import count_honest_sites
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
+from fedclust.kernels.normal_draws import draw_normals
 from fedclust.models.assignment import CentersModel, FuzzyCentersModel
 from fedclust.models.base import PrivacyPart
 from fedclust.models.cmeans import MAX_FUZZINESS
@@ -313,6 +314,6 @@ def draw_similar_rows(model: CentersModel, width: float, rows: int, rng: np.rand
     """Draw rows like those that a model describes: round clusters with its sizes and its width, at no further cost."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
-    seen = at + width * rng.normal(size=at.shape)
+    seen = at + width * draw_normals(rng, at.shape)
     view = View(np.zeros(at.shape[1], np.int32), model.origin_, model.spread_)
     return view.to_original_units(seen)

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, Context
 from functools import cache
 
 from scipy.optimize import minimize_scalar
 
 from fedclust.core.errors import StudyError
+from fedclust.kernels import elementary
 
 WEAK_EPSILON = 10.0  # an epsilon from which on a guarantee says little
 MEANINGLESS_EPSILON = 50.0
+REPORTED_DIGITS = Context(prec=8, rounding=ROUND_CEILING)
 MAX_DELTA = 0.01  # that is taken at all: showing one row in a hundred whole would keep to it
 
 
@@ -34,11 +37,12 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
         return 0.0
 
     def at(log: float) -> float:
-        a = 1 + math.exp(log)
-        return a * rho - math.log(a * delta) / (a - 1) + math.log1p(-1 / a)
+        less = elementary.exp_of(log)
+        a = 1 + less
+        return a * rho - elementary.log_of(a * delta) / less + elementary.log_of(less / a)
 
     # The minimum is near a - 1 = sqrt(ln(1/delta) / rho).
-    near = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    near = 0.5 * elementary.log_of(max(-elementary.log_of(delta), 1e-3) / rho)
     found = minimize_scalar(at, bounds=(near - 6, near + 6), method="bounded", options={"xatol": 1e-9})
     return max(0.0, float(found.fun))
 
@@ -62,7 +66,16 @@ def reported_epsilon(rhos: Iterable[float], delta: float) -> float:
     differs from rounded Gaussian noise, to which the figure applies exactly, by less than 2^-40 a number.
     """
     rho = float(f"{math.fsum(rhos):.12g}")  # which parts it came in plays no part
-    return _epsilon_by_loss_distribution(rho, delta) if rho > 0 else 0.0
+    return _round_up(_epsilon_by_loss_distribution(rho, delta)) if rho > 0 else 0.0
+
+
+def _round_up(epsilon: float) -> float:
+    """To a few digits: the last ones of a Fourier transform depend on the processor.
+
+    >>> _round_up(1.2345678901)
+    1.2345679
+    """
+    return float(REPORTED_DIGITS.create_decimal_from_float(epsilon))
 
 
 @cache
@@ -85,7 +98,7 @@ def meaning(epsilon: float, delta: float) -> str:
     >>> meaning(1.0, 1e-6)
     'Someone who is 50% sure that one row is in the data can become at most 73% sure, except with a probability of 1e-06.'
     """  # noqa: E501 one line, as it is printed
-    chance = 1 / (1 + math.exp(-epsilon))
+    chance = 1 / (1 + elementary.exp_of(-epsilon))
     shown = "over 99.9%" if chance > 0.999 else f"at most {chance:.0%}" if chance < 0.99 else f"at most {chance:.1%}"
     return (
         f"Someone who is 50% sure that one row is in the data can become {shown} sure, "

@@ -42,7 +42,7 @@ def inverse(order: Sequence[int]) -> Ints:
     >>> inverse([2, 0, 1]).tolist()
     [1, 2, 0]
     """
-    return np.argsort(np.asarray(order, np.int64))
+    return np.argsort(np.asarray(order, np.int64), kind="stable")
 
 
 def _is_unnamed(columns: Sequence[str]) -> bool:

@@ -20,7 +20,7 @@ from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
-from fedclust.kernels import distances, gap_sweep
+from fedclust.kernels import distances, elementary, gap_sweep
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -135,7 +135,7 @@ def accuracy(table: Ints) -> float:
 def entropy(counts: Ints) -> float:
     """Entropy of a partition, in nats."""
     shares = counts[counts > 0] / counts.sum()
-    return -math.fsum((shares * np.log(shares)).tolist())
+    return -math.fsum((shares * elementary.log(shares)).tolist())
 
 
 def mutual_information(table: Ints) -> float:
@@ -143,7 +143,7 @@ def mutual_information(table: Ints) -> float:
     rows = float(table.sum())
     chance = np.outer(table.sum(axis=1), table.sum(axis=0).astype(np.float64)) / rows
     seen = table > 0
-    terms = table[seen] / rows * np.log(table[seen] / chance[seen])
+    terms = table[seen] / rows * elementary.log(table[seen] / chance[seen])
     return max(math.fsum(terms.tolist()), 0.0)
 
 
@@ -161,10 +161,10 @@ def expected_information(a: Ints, b: Ints) -> float:
 def _expected_information(a: int, b: int, rows: int) -> float:
     n = np.arange(max(0, a + b - rows), min(a, b) + 1, dtype=np.float64)
     ratios = (a - n[:-1]) * (b - n[:-1]) / ((n[:-1] + 1) * (rows - a - b + n[:-1] + 1))
-    logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
-    chances = np.exp(logs - logs.max())
+    logs = np.concatenate([[0.0], np.cumsum(elementary.log(ratios))])
+    chances = elementary.exp(logs - logs.max())
     possible = n > 0
-    terms = chances[possible] * n[possible] / rows * np.log(rows * n[possible] / (float(a) * b))
+    terms = chances[possible] * n[possible] / rows * elementary.log(rows * n[possible] / (float(a) * b))
     return math.fsum(terms.tolist()) / math.fsum(chances.tolist())
 
 

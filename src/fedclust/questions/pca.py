@@ -1,8 +1,7 @@
 """Where the clusters lie in the plane that shows most: principal components from sums, and the spread around centres.
 
 Means and covariances are totals of exact terms: every partition of the rows gives the same plane, bit for bit, and no
-row leaves its site. A gap counts as its column's mean. The eigenvectors come from plain rotations, in one order and
-without a linear algebra library, so that they too have the same bits everywhere.
+row leaves its site. A gap counts as its column's mean.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.shared.eigenvectors import eigen
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive, additive_counts
@@ -26,7 +26,6 @@ from fedclust.questions.standardisation import ColumnStatistics
 
 MAX_PLANE_COLUMNS = 64  # whose products are 2,080 numbers
 PLANE_CHUNK_ROWS = 1024  # rows whose terms are in memory together
-MAX_ROTATION_SWEEPS = 60
 PLANE_AXES = 2
 
 
@@ -116,6 +115,7 @@ def plane(view: View, found: ColumnStatistics, *, everyone: bool = True) -> Prot
     covariance[one, other] = answer.products.to_floats() / answer.rows.to_integers()[0]
     covariance[other, one] = covariance[one, other]
     variances, vectors = eigen(covariance)
+    variances = np.maximum(variances, 0.0)
     axes = np.zeros((PLANE_AXES, len(columns)))
     axes[: len(vectors)] = vectors[:PLANE_AXES]
     return Plane(columns, mean, axes, variances, reach)
@@ -221,40 +221,3 @@ def spread_from_sums(places: Floats, answer: SpreadSums) -> ClusterSpread:
     x, y = offset.T
     covariance = np.stack([xx - x * x, xy - x * y, xy - x * y, yy - y * y], axis=1).reshape(-1, 2, 2)
     return ClusterSpread(counts, places, places + offset, covariance)
-
-
-def eigen(matrix: Floats) -> tuple[Floats, Floats]:
-    """Eigenvalues of a symmetric matrix in falling order; their vectors as rows, the largest entry of each positive.
-
-    Jacobi's rotations, one pair of columns after the other.
-
-    >>> values, vectors = eigen(np.array([[2.0, 1.0], [1.0, 2.0]]))
-    >>> values.round(12).tolist(), (vectors * 2**0.5).round(12).tolist()
-    ([3.0, 1.0], [[1.0, 1.0], [1.0, -1.0]])
-    """
-    a, v = np.array(matrix, np.float64), np.eye(len(matrix))
-    small = 1e-15 * float(np.abs(a).max(initial=0.0))
-    for _ in range(MAX_ROTATION_SWEEPS):
-        if not (np.abs(a - np.diag(np.diag(a))) > small).any():
-            break
-        for p in range(len(a) - 1):
-            for q in range(p + 1, len(a)):
-                if abs(a[p, q]) > small:
-                    _rotate(a, v, p, q)
-    values = np.diag(a).copy()
-    order = np.argsort(-values, kind="stable")
-    vectors = v[:, order].T
-    leading = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=1)[:, None], axis=1)
-    return np.maximum(values[order], 0.0), vectors * np.where(leading < 0, -1.0, 1.0)
-
-
-def _rotate(a: Floats, v: Floats, p: int, q: int) -> None:
-    """Turn columns and rows p and q so that a[p, q] becomes 0."""
-    turn = (a[q, q] - a[p, p]) / (2 * a[p, q])
-    t = (1.0 if turn >= 0 else -1.0) / (abs(turn) + math.sqrt(turn * turn + 1.0))
-    c = 1.0 / math.sqrt(t * t + 1.0)
-    s = t * c
-    for m in (a, v):
-        m[:, p], m[:, q] = c * m[:, p] - s * m[:, q], s * m[:, p] + c * m[:, q]
-    a[p], a[q] = c * a[p] - s * a[q], s * a[p] + c * a[q]
-    a[p, q] = a[q, p] = 0.0

@@ -21,7 +21,7 @@ from fedclust.questions import standardisation
 
 LADDER_OCTAVES = 20  # above one standard deviation; of fewer than 2^40 rows none lies farther
 LADDER = np.concatenate(
-    [[2.0**-4], np.ldexp([1.0, 2**0.25, 2**0.5, 2**0.75], np.arange(LADDER_OCTAVES)[:, None]).ravel()]
+    [[2.0**-4], np.ldexp(np.sqrt(np.sqrt([1.0, 2.0, 4.0, 8.0])), np.arange(LADDER_OCTAVES)[:, None]).ravel()]
 )
 
 

@@ -97,7 +97,7 @@ def bits_of_facts(handler: Handler[Any, Any], parties: int) -> int:
     """Return how many bits the facts of an answer can hold, if it may name any of `parties`."""
     types = typing.get_type_hints(handler.received)
     return sum(
-        1 if types[name] is bool else math.ceil(math.log2(d.most - d.least + 1)) if types[name] is int else parties
+        1 if types[name] is bool else int(d.most - d.least).bit_length() if types[name] is int else parties
         for name, d in handler.schema.items()
         if d.kind == "facts"
     )

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from fedclust.algorithms.shared.fixed_order import matrix_product
 from fedclust.core.types import Array, Floats, Ints, PartyId
 
 GAP_PERCENTILE = 75.0
@@ -152,7 +153,7 @@ def levels(D: Floats, owner: Ints) -> list[Ints]:
     labels, alive = np.arange(count), np.ones(count, bool)
     found: list[Ints] = []
     while True:
-        mean = np.where(apart | ~alive[:, None] | ~alive[None, :], np.inf, sums / np.outer(held, held))
+        mean = np.where(apart | ~alive[:, None] | ~alive[None, :], np.inf, sums / (held[:, None] * held))
         a, b = sorted(divmod(int(mean.argmin()), count))
         if not np.isfinite(mean[a, b]):
             return found
@@ -175,7 +176,7 @@ def silhouette(D: Floats, labels: Ints) -> float:
     _, at = np.unique(labels, return_inverse=True)
     member = np.eye(at.max() + 1)[at]
     size = member.sum(axis=0)
-    sums = D @ member
+    sums = matrix_product(D, member)
     within = sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1)
     means = np.where(member > 0, np.inf, sums / size)
     nearest = means.min(axis=1) if len(size) > 1 else np.ones(len(D))
@@ -194,5 +195,5 @@ def _number_communities(labels: Ints) -> Ints:
     names, first, at, size = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     number = np.full(len(names), -1, np.int64)
     shared = np.flatnonzero(size > 1)
-    number[shared[np.argsort(first[shared])]] = np.arange(len(shared))
+    number[shared[np.argsort(first[shared], kind="stable")]] = np.arange(len(shared))
     return number[at]

@@ -44,9 +44,11 @@ from fedclust.algorithms.fedcref.private_site import (
 )
 from fedclust.algorithms.private_kmeans import private_fit
 from fedclust.algorithms.private_kmeans.private_questions import Box, OffsetsQuestion
+from fedclust.algorithms.shared.fixed_order import ordered_sum, orthonormal_basis
 from fedclust.core.effects import Protocol, each_to, report, total
 from fedclust.core.noise_price import Price
 from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.kernels.normal_draws import draw_normals
 
 LEARNING_RATE = 0.01
 MODEL_STEPS = 15  # of local models, and as many of communities'
@@ -128,7 +130,7 @@ def _start_clusters(course: PrivateRun, rng: np.random.Generator, prices: list[f
     """Clusters of each site by noisy c-means along drawn axes, from drawn centres around its noisy mean."""
     width = course.sizes[0]
     count = min(START_AXES, width)
-    axes = np.linalg.qr(rng.normal(size=(width, count)))[0]
+    axes = orthonormal_basis(draw_normals(rng, (width, count)))
     price = course.own_price(START_SHARE / (1 + START_ROUNDS))
     reach, noise = AXIS_SPREAD * math.sqrt(count), price.sigma * private_fit.TERM_NORM
     centers = {p: np.zeros((1, count)) for p in course.clusters}
@@ -142,8 +144,8 @@ def _start_clusters(course: PrivateRun, rng: np.random.Generator, prices: list[f
                 sums[p].sums.to_floats() * private_fit.TERM_NORM, before, wide, noise=noise
             )
             if number == 0:
-                away = rng.normal(size=(course.clusters[p], count))
-                moved = moved + reach * away / np.linalg.norm(away, axis=1, keepdims=True)
+                away = draw_normals(rng, (course.clusters[p], count))
+                moved = moved + reach * away / np.sqrt(ordered_sum(away * away))[:, None]
             centers[p] = moved
     return ClusterRule("centers", axes, np.concatenate(list(centers.values())), course.cluster_numbers)
 

@@ -241,7 +241,7 @@ def sum_errors(site: Site, ask: ModelsQuestion) -> NoisyErrors:
 
     def sums(x: Floats, of: Ints) -> Ints:
         errors = models.errors(ask.models, x, ask.sizes)[of, np.arange(len(of))]
-        logs = np.clip(-elementary.log(np.maximum(errors, math.exp(-MAX_LOG_ERROR))) / MAX_LOG_ERROR, 0.0, 1.0)
+        logs = np.clip(-elementary.log(np.maximum(errors, elementary.exp_of(-MAX_LOG_ERROR))) / MAX_LOG_ERROR, 0.0, 1.0)
         terms = np.stack([np.ones(len(of)), logs, logs * logs]) * (bounded_sums.MAX_ROW_NORM / ERROR_TERM_NORM)
         return bounded_sums.sum_by_cell(of, terms, len(ask.models))
 

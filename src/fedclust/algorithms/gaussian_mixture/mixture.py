@@ -24,7 +24,10 @@ from fedclust.algorithms.gaussian_mixture.densities import (
     mark_deviations,
     moments,
     scatter_matrix,
+    whiten,
 )
+from fedclust.algorithms.shared.eigenvectors import eigen
+from fedclust.algorithms.shared.fixed_order import gram_matrix, matrix_product, ordered_sum, triangular_root
 from fedclust.core.effects import Protocol, report, total
 from fedclust.core.ring import power_above
 from fedclust.core.site_interface import View
@@ -39,6 +42,7 @@ MIN_VARIANCE_FRACTION = (
     1e-5  # no variance below this share of the mean variance (VVI: of its column's; EEE: of its direction's)
 )
 MIN_EIGENVALUE = 1e-8  # columns closer to collinear than this are held apart
+MIN_SPAN_SQUARE = 1e-14  # of the components' means along an axis, whitened: below this they do not lie apart there
 MIN_COMPONENT_MASS = 2.0**-8  # a component of less mass keeps its place: too few digits to move it
 
 
@@ -251,11 +255,11 @@ def nearest_gaussians(points: Floats) -> Gaussians:
 
 def gaussians_from_covariance(m: Mixture) -> tuple[Gaussians, Floats]:
     """A mixture of family EEE by its covariance alone, and the root to whiten with."""
-    root = np.asarray(np.linalg.cholesky(m.variance), np.float64)
+    root = triangular_root(m.variance)
     columns = len(root)
     volume = 2 * elementary.log(np.diag(root).copy()).sum()
     offset = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * (columns * elementary.LOG_2PI + volume)
-    means = np.linalg.solve(root, m.means.T).T
+    means = whiten(m.means.T, root).T
     return Gaussians("EEE", offset, np.ascontiguousarray(means), np.ones((1, 1)), *_no_axes(columns), unit=0), root
 
 
@@ -268,7 +272,7 @@ def count_parameters(family: Family, k: int, columns: int) -> int:
 def bic(evaluated: EvaluatedMixture, rows: int) -> float:
     """-2 l + p log N; the smaller the better."""
     k, columns = evaluated.mixture.means.shape
-    return -2 * evaluated.log + count_parameters(evaluated.mixture.family, k, columns) * math.log(rows)
+    return -2 * evaluated.log + count_parameters(evaluated.mixture.family, k, columns) * elementary.log_of(rows)
 
 
 def icl(evaluated: EvaluatedMixture, rows: int) -> float:
@@ -292,33 +296,39 @@ def _deviations(found: MixtureSums, means: Floats) -> Floats:
 
 def _axes(root: Floats, weights: Floats, means: Floats) -> tuple[Floats, Floats, Floats]:
     """Whitened means, the directions in which the components may lie apart, and the variance left along each."""
-    mu = np.linalg.solve(root, means.T).T
-    _, spans, axes = np.linalg.svd(np.sqrt(weights)[:, None] * mu, full_matrices=False)
-    left = np.where(spans > 1e-7, np.maximum(1 - spans**2, MIN_VARIANCE_FRACTION), 1.0)
-    return np.ascontiguousarray(mu), np.ascontiguousarray(axes), left
+    mu = whiten(means.T, root).T
+    spread = np.sqrt(weights)[:, None] * mu
+    squares, vectors = eigen(gram_matrix(spread))
+    count = min(mu.shape)
+    squares, vectors = squares[:count], vectors[:count]
+    apart = squares > MIN_SPAN_SQUARE
+    lengths = np.sqrt(np.where(apart, squares, 1.0))
+    axes = np.where(apart[:, None], matrix_product(vectors, spread) / lengths[:, None], 0.0)
+    left = np.where(apart, np.maximum(1 - squares, MIN_VARIANCE_FRACTION), 1.0)
+    return np.ascontiguousarray(mu), axes, left
 
 
 def _covariance(frame: Frame, weights: Floats, means: Floats) -> Floats:
     root = _require_root(frame.root)
     _, axes, left = _axes(root, weights, means)
-    inner = np.eye(len(root)) - (axes.T * (1 - left)) @ axes
-    return np.asarray(root @ inner @ root.T, np.float64)
+    inner = np.eye(len(root)) - matrix_product(axes.T * (1 - left), axes)
+    return matrix_product(matrix_product(root, inner), root.T)
 
 
 def _whitened_gaussians(m: Mixture, root: Floats, reach: Units, log_weights: Floats) -> Gaussians:
     mu, axes, left = _axes(root, m.weights, m.means)
     gains = 1 / np.sqrt(left) - 1
-    means = mu + ((mu @ axes.T) * gains) @ axes
+    means = mu + matrix_product(matrix_product(mu, axes.T) * gains, axes)
     volume = 2 * elementary.log(np.diag(root).copy()).sum() + elementary.log(left).sum()
     offset = log_weights - 0.5 * volume
-    steepest = (1 + gains.max(initial=0.0)) / np.linalg.svd(root, compute_uv=False)[-1]
-    radius = steepest * math.sqrt(np.ldexp(1.0, 2 * reach).sum()) + math.sqrt((means**2).sum(axis=1).max())
+    white = ordered_sum(np.abs(whiten(np.eye(len(root)), root)) * np.ldexp(1.0, reach))  # no row reaches farther
+    radius = (1 + gains.max(initial=0.0)) * math.sqrt((white**2).sum()) + math.sqrt((means**2).sum(axis=1).max())
     return Gaussians("EEE", offset, means, np.ones((1, 1)), axes, gains, unit=_unit(offset, radius**2))
 
 
 def _unit(offset: Floats, far: float) -> int:
     """The unit of a row's log density, within max |offset| + far / 2 + log K of 0; twice that, to be safe."""
-    most = float(np.abs(offset).max()) + float(far) / 2 + math.log(len(offset)) + 1
+    most = float(np.abs(offset).max()) + float(far) / 2 + elementary.log_of(len(offset)) + 1
     return int(unit_of(power_above(2 * most)))
 
 
@@ -329,12 +339,14 @@ def _no_axes(columns: int) -> tuple[Floats, Floats]:
 def _root(covariance: Floats, frame: Frame) -> Floats:
     """The lower triangular root of a covariance whose correlations are held away from being singular."""
     scale = np.sqrt(np.where(frame.variance > 0, frame.variance, frame.mean_variance))
-    correlation = covariance / np.outer(scale, scale)
+    correlation = covariance / (scale[:, None] * scale)
     np.fill_diagonal(correlation, 1.0)  # of constant columns, too
-    values, vectors = np.linalg.eigh(correlation)
-    if values[0] < MIN_EIGENVALUE:
-        correlation = (vectors * np.maximum(values, MIN_EIGENVALUE)) @ vectors.T
-    return np.asarray(np.linalg.cholesky(correlation) * scale[:, None], np.float64)
+    apart = MIN_EIGENVALUE * np.eye(len(correlation))
+    try:
+        triangular_root(correlation - apart)
+    except ArithmeticError:
+        correlation += 2 * apart
+    return triangular_root(correlation) * scale[:, None]
 
 
 def _require_root(root: Floats | None) -> Floats:

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.shared.fixed_order import matrix_product, ordered_sum
 from fedclust.core.types import Floats, Ints
-from fedclust.kernels import distances, fuzzy_sweep
+from fedclust.kernels import distances, elementary, fuzzy_sweep
+from fedclust.kernels.normal_draws import draw_normals
 
 MAX_GRID_CELLS = 512  # cells
 MAX_BINS_BY_AXES = {1: 64, 2: 22, 3: 8}  # bins along each axis where widths are not known, at most
@@ -63,8 +65,8 @@ def make_lattice(half: Floats, width: float | None, rows: float, *, noise: float
     """A grid as fine as clusters are wide; where that is not known, as fine as leaves rows enough in a cell."""
     count = len(half)
     if width is None:
-        each = (max(rows, 1.0) / (1.5 * max(noise, 1.0))) ** (1 / count)
-        bins = np.full(count, int(np.clip(each, 5, MAX_BINS_BY_AXES[count])))
+        each = elementary.power(np.array([max(rows, 1.0) / (1.5 * max(noise, 1.0))]), 1 / count)
+        bins = np.full(count, int(np.clip(each, 5, MAX_BINS_BY_AXES[count])[0]))
     else:
         bins = np.clip(np.ceil(2 * half / (BIN_WIDTH * width)), 3, MAX_BINS_BY_AXES[1]).astype(np.int64)
     while np.prod(bins) > MAX_GRID_CELLS:
@@ -76,17 +78,17 @@ def find_clusters(
     counts: Floats, grid: Lattice, ks: Sequence[int], width: float | None, *, noise: float, rng: np.random.Generator
 ) -> CellClusters:
     """The clusters that noisy counts show; of several numbers of them the likeliest, noise allowed for."""
-    threshold = noise * math.sqrt(2 * math.log(len(counts)))
+    threshold = noise * math.sqrt(2 * elementary.log_of(len(counts)))
     keep = counts > threshold
     while keep.sum() < max(ks) and threshold > noise:
         threshold *= 0.8
         keep = counts > threshold
     if keep.sum() < max(ks):
         keep = np.zeros(len(counts), bool)
-        keep[np.argsort(-counts)[: max(*ks, 3)]] = True
+        keep[np.argsort(-counts, kind="stable")[: max(*ks, 3)]] = True
     places, weights = grid.cell_centers[keep], np.maximum(counts[keep], 1e-9)
     best = {k: _mixture(places, weights, k, width=width, grid=grid, rng=rng) for k in ks}
-    cost = (places.shape[1] + 1) / 2 * math.log(max(weights.sum(), 2.0)) + CLUSTER_GAIN_FACTOR * threshold
+    cost = (places.shape[1] + 1) / 2 * elementary.log_of(max(weights.sum(), 2.0)) + CLUSTER_GAIN_FACTOR * threshold
     apart = [
         k for k in ks if k == 1 or best[k].nearest > (MIN_GAP_UNKNOWN_WIDTH if width is None else MIN_GAP_KNOWN_WIDTH)
     ] or [min(ks)]
@@ -120,17 +122,22 @@ def _run_em(places: Floats, weights: Floats, means: Floats, width: float | None,
     """EM for weights and means, and for the one width where it is not known."""
     shares = np.full(len(means), 1 / len(means))
     gaps = ((places[:, None] - means) ** 2).min(axis=1)
-    v2 = float((weights @ gaps).sum() / weights.sum() / places.shape[1]) if width is None else width**2
+    v2 = (
+        float(ordered_sum(weights[:, None] * gaps, axis=0).sum() / weights.sum() / places.shape[1])
+        if width is None
+        else width**2
+    )
     rows, likelihood = weights.sum(), -math.inf
     for _ in range(EM_ROUNDS):
         var = v2 + grid.cell_variance
-        logs = np.log(np.maximum(shares, 1e-12)) - ((places[:, None] - means) ** 2 / (2 * var)).sum(axis=2)
+        logs = elementary.log(np.maximum(shares, 1e-12)) - ((places[:, None] - means) ** 2 / (2 * var)).sum(axis=2)
         top = logs.max(axis=1, keepdims=True)
-        parts = np.exp(logs - top)
-        likelihood = float(weights @ (top[:, 0] + np.log(parts.sum(axis=1))) - rows * np.log(var).sum() / 2)
+        parts = elementary.exp(logs - top)
+        each = top[:, 0] + elementary.log(parts.sum(axis=1))
+        likelihood = float(ordered_sum(weights * each) - rows * elementary.log(var).sum() / 2)
         parts *= (weights / parts.sum(axis=1))[:, None]
         mass = parts.sum(axis=0)
-        moved = np.where(mass[:, None] > 1e-9, parts.T @ places / np.maximum(mass, 1e-9)[:, None], means)
+        moved = np.where(mass[:, None] > 1e-9, matrix_product(parts.T, places) / np.maximum(mass, 1e-9)[:, None], means)
         if width is None:
             spread = (parts[:, :, None] * (places[:, None] - moved) ** 2).sum(axis=(0, 1)) / rows - grid.cell_variance
             v2 = max(float(spread.mean()), float(grid.cell_variance.mean()) / 4)
@@ -164,11 +171,11 @@ def fuzzy_centers(
     shares = np.maximum(mass, 1.0) / np.maximum(mass, 1.0).sum()
     at = np.zeros((k, columns))
     at[:, :axes] = centers
-    rows = at[rng.choice(k, MIXTURE_SAMPLE_ROWS, p=shares)] + width * rng.normal(size=(MIXTURE_SAMPLE_ROWS, columns))
+    rows = at[rng.choice(k, MIXTURE_SAMPLE_ROWS, p=shares)] + width * draw_normals(rng, (MIXTURE_SAMPLE_ROWS, columns))
     block = np.ascontiguousarray(rows.T)
     for _ in range(EM_ROUNDS):
-        weights = fuzzy_sweep.memberships_from_distances(distances.squared_distances(block, at), m) ** m
-        moved = weights @ rows / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+        weights = fuzzy_sweep.weights_from_distances(distances.squared_distances(block, at), m)
+        moved = matrix_product(weights, rows) / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
         still = np.abs(moved - at).max() < 1e-5 * max(width, 1e-12)
         at = np.ascontiguousarray(moved)
         if still:

@@ -30,6 +30,8 @@ from fedclust.algorithms.private_kmeans.private_questions import (
     MomentsQuestion,
     OffsetsQuestion,
 )
+from fedclust.algorithms.shared.eigenvectors import eigen
+from fedclust.algorithms.shared.fixed_order import matrix_product, ordered_sum
 from fedclust.core.effects import Protocol, handler, report, total_with_parties
 from fedclust.core.errors import WireError
 from fedclust.core.noise_price import Noisy, Price, exact_from_noise_units, noisy, unbounded_view
@@ -76,7 +78,7 @@ class ClusterOffsets(Noisy):
 def lengths(site: Site, ask: LengthsQuestion) -> CellCounts:
     """Rows by half octaves of their norm, the longest first."""
     _check_question(ask, site)
-    edges = ask.box.radius * 2.0 ** (-0.5 * np.arange(1, HALF_OCTAVES))
+    edges = ask.box.radius * _half_octaves_down(np.arange(1, HALF_OCTAVES))
 
     def own(z: Floats) -> Ints:
         return _tally_cells(
@@ -252,7 +254,7 @@ class _Frame:
         return self.axes / self.radius
 
     def to_box_units(self, places: Floats) -> Floats:
-        return np.asarray(places @ self.axes.T * self.radius)
+        return matrix_product(places, self.axes.T) * self.radius
 
     def cluster_width(self, found: noisy_cells.CellClusters) -> float:
         return found.width if self.width is None else self.width
@@ -267,19 +269,23 @@ def _radius(counts: Floats, largest: float, noise: float) -> float:
     enough = MAX_LONG_ROW_FRACTION * counts.sum() + 2 * noise
     reached = np.flatnonzero(np.cumsum(counts) >= enough)
     at = min(int(reached[0]) if len(reached) else 0, HALF_OCTAVES - 4)
-    return float(largest * 2.0 ** (-0.5 * at))
+    return float(largest * _half_octaves_down(np.array([at]))[0])
+
+
+def _half_octaves_down(counts: Ints) -> Floats:
+    """2^(-count / 2)."""
+    return np.sqrt(np.ldexp(1.0, -counts))
 
 
 def _make_frame(sums: Floats, width: int, clusters: int, radius: float) -> _Frame:
     """The axes along which rows spread most, from the matrix of products."""
     matrix, rows = bounded_sums.moments(sums, width)
     rows = max(rows, MIN_CLUSTER_MASS * clusters)
-    values, vectors = np.linalg.eigh(matrix)
-    values, vectors = values[::-1], vectors[:, ::-1]
+    values, vectors = eigen(matrix)
     used = min(clusters, width)
     rest = float(values[used:].mean() / rows) if width > used else None
     return _Frame(
-        np.ascontiguousarray(vectors[:, :used]),
+        np.ascontiguousarray(vectors[:used].T),
         np.clip(values[:used] / rows, 1e-3, 1.0),
         rows,
         None if rest is None else math.sqrt(max(rest, MIN_WIDTH_FRACTION**2)),
@@ -324,7 +330,7 @@ def shift_centers(sums: Floats, pivots: Floats, reach: float, *, noise: float) -
     """Where noisy sums put the centres, and how many rows are behind each; a cluster lost in noise stays."""
     mass = sums[:, -1] / COUNT_WEIGHT
     step = sums[:, :-1] * reach / np.maximum(mass, MIN_CLUSTER_MASS)[:, None]
-    length = np.linalg.norm(step, axis=1, keepdims=True)
+    length = np.sqrt(ordered_sum(step * step))[:, None]
     step *= np.minimum(1.0, reach / np.maximum(length, np.finfo(np.float64).tiny))
     some = mass > 2 * noise
     return np.where(some[:, None], pivots + step, pivots), np.maximum(mass, 0.0)

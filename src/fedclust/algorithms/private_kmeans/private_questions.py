@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.noise_price import Price, PricedQuestion
 from fedclust.core.types import Array, Floats, Ints
 
@@ -44,7 +45,8 @@ class Box:
     @property
     def radius(self) -> float:
         """No row is longer."""
-        return float(np.linalg.norm((self.high - self.low) / 2 / self.unit)) or 1.0
+        half = (self.high - self.low) / 2 / self.unit
+        return float(np.sqrt(ordered_sum(half * half))) or 1.0
 
     def scale_block(self, block: Array) -> Floats:
         """A block of columns, seen from the middle."""

@@ -25,6 +25,18 @@ def ordered_sum(values: Array, axis: int = -1) -> Floats:
     return np.asarray(np.take(np.cumsum(values, axis=axis), -1, axis=axis), np.float64)
 
 
+def smallest_places(values: Floats, count: int) -> Ints:
+    """Where the smallest numbers of each row are, in rising order of places; of equal ones the first count.
+
+    >>> smallest_places(np.array([[2.0, 1.0, 2.0, 0.0, 2.0]]), 3).tolist()
+    [[0, 1, 3]]
+    """
+    last = np.partition(values, count - 1, axis=1)[:, count - 1, None]
+    below, equal = values < last, values == last
+    some = below | (equal & (np.cumsum(equal, axis=1) <= count - below.sum(axis=1, keepdims=True)))
+    return np.nonzero(some)[1].reshape(len(values), count)
+
+
 def matrix_product(a: Floats, b: Floats) -> Floats:
     """The product of two matrices.
 
@@ -34,6 +46,35 @@ def matrix_product(a: Floats, b: Floats) -> Floats:
     out = np.zeros((a.shape[0], b.shape[1]))
     for k in range(a.shape[1]):
         out += a[:, k, None] * b[k]
+    return out
+
+
+def gram_matrix(vectors: Floats) -> Floats:
+    """The inner products of every two rows of a matrix.
+
+    >>> gram_matrix(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [[5.0, 11.0], [11.0, 25.0]]
+    """
+    contiguous = np.ascontiguousarray(vectors)
+    out = np.empty((len(vectors), len(vectors)))
+    for i in range(len(vectors)):
+        out[i, i:] = out[i:, i] = (contiguous[i:] * contiguous[i]).sum(axis=1)
+    return out
+
+
+def triangular_root(matrix: Floats) -> Floats:
+    """The lower triangle L with L L^T = a symmetric matrix, which must be positive definite.
+
+    >>> triangular_root(np.array([[4.0, 2.0], [2.0, 5.0]])).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
+    rest, out = np.array(matrix, np.float64), np.zeros(matrix.shape)
+    for j in range(len(rest)):
+        if not rest[j, j] > 0:
+            raise ArithmeticError("the matrix is not positive definite")
+        column = rest[j:, j] / np.sqrt(rest[j, j])
+        out[j:, j] = column
+        rest[j:, j:] -= column[:, None] * column
     return out
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.shared.fixed_order import smallest_places
 from fedclust.algorithms.shared.row_likeness import count_equal_rows
 from fedclust.core.effects import Protocol, each, each_to, handler
 from fedclust.core.errors import DataError
@@ -178,8 +179,7 @@ def _smooth_point(rows: Floats, point: Floats, floor: int) -> Floats:
     far = _squared_distances(rows, point)
     reach = np.abs(rows).max(axis=0)
     for many in range(SMOOTHING_NEIGHBORS, len(rows) + 1):
-        nearest = np.argpartition(far, many - 1)[:many]
-        mean = np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
+        mean = np.asarray(rows[smallest_places(far[None], many)[0]].mean(axis=0), np.float64)
         if not floor or not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < SMOOTHING_NEIGHBORS:
             break
     return mean

@@ -14,9 +14,12 @@ from typing import Self
 
 import numpy as np
 
+from fedclust.algorithms.shared.eigenvectors import eigen
+from fedclust.algorithms.shared.fixed_order import gram_matrix, matrix_product
 from fedclust.algorithms.summary_clustering.neighbor_graph import Level, find_clusters
 from fedclust.algorithms.summary_clustering.weighted_points import MAX_SUMMARIES, WeightedPoints
 from fedclust.core.types import Floats, Ints
+from fedclust.kernels.normal_draws import draw_normals
 
 CLOUDS = 3
 UNCLEAR_BELOW = 1.25
@@ -48,8 +51,9 @@ class Cloud:
         Cloud(spread=array([0.8660254]), rows_per_site=20, sites=2, floor=5)
         """
         share = rows / rows.sum()
-        apart = (places - share @ places) * np.sqrt(share)[:, None]
-        spread = np.linalg.svd(apart, compute_uv=False)
+        apart = (places - matrix_product(share[None], places)) * np.sqrt(share)[:, None]
+        short = apart if len(apart) < apart.shape[1] else apart.T
+        spread = np.sqrt(np.maximum(eigen(gram_matrix(short))[0], 0.0))
         variance = (spread / (spread[0] or 1.0)) ** 2
         spread = spread[: max(MANY_AXES, int((np.cumsum(variance) < 0.95 * variance.sum()).sum()) + 1)]
         sites = min(max(sites, -(-len(places) // MAX_SUMMARIES)), len(places))
@@ -63,7 +67,7 @@ class Cloud:
         columns = len(self.spread)
         sent = WeightedPoints.empty(columns)
         for _ in range(self.sites):
-            own = rng.normal(scale=self.spread, size=(self.rows_per_site, columns))
+            own = self.spread * draw_normals(rng, (self.rows_per_site, columns))
             sent = sent.append(WeightedPoints.empty(columns).add_rows(own, own).summarise(self.floor, own))
         return _sample(sent.places, sent.weights.astype(np.int64), rng)
 

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 
+from fedclust.algorithms.shared.fixed_order import smallest_places
 from fedclust.algorithms.summary_clustering import spherical_clusters
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import distances, elementary, grouping
@@ -155,7 +156,7 @@ def _nearest_points(block: Array, places: Floats, count: int) -> tuple[Ints, Flo
     found = []
     for at in range(0, block.shape[1], CHUNK_ROWS):
         d2 = np.ascontiguousarray(distances.squared_distances(block[:, at : at + CHUNK_ROWS], places).T)
-        near = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
+        near = smallest_places(d2, count)
         own = np.take_along_axis(d2, near, axis=1)
         by = np.argsort(own, axis=1, kind="stable")
         found.append((np.take_along_axis(near, by, axis=1), np.sqrt(np.take_along_axis(own, by, axis=1))))
@@ -212,8 +213,7 @@ def _nearest_first(apart: Floats) -> Ints:
     count = min(n - 1, 3 * NEIGHBOURS)
     far = apart.copy()
     np.fill_diagonal(far, np.inf)
-    near = np.argpartition(far, count - 1, axis=1)[:, :count] if count < n - 1 else np.argsort(far, axis=1)[:, :count]
-    near = np.sort(near, axis=1)
+    near = smallest_places(far, count)
     by = np.argsort(np.take_along_axis(far, near, axis=1), axis=1, kind="stable")
     return np.take_along_axis(near, by, axis=1)
 

@@ -63,4 +63,4 @@ def _best_kmeans(places: Floats, rows: Ints, count: int, rng: np.random.Generato
     _, centers = min(tries, key=lambda found: found[0])
     labels = distances.nearest_centers(np.ascontiguousarray(places.T), centers)[0]
     _, first, back = np.unique(labels, return_index=True, return_inverse=True)
-    return np.asarray(np.argsort(np.argsort(first))[back], np.int32)
+    return np.asarray(np.argsort(np.argsort(first, kind="stable"), kind="stable")[back], np.int32)

@@ -77,7 +77,8 @@ class PowersQuestion(ChoiceQuestion):
     @cached_property
     def units(self) -> Units:
         """The units of the powers' sums."""
-        return np.stack([unit_of(bounds_above(self.reach**p) + 1, DISTANCE_BITS) for p in (1, 2, 3, 4)])
+        powers = np.cumprod(np.tile(self.reach, (4, 1)), axis=0)
+        return np.stack([unit_of(bounds_above(power) + 1, DISTANCE_BITS) for power in powers])
 
 
 @dataclass(frozen=True)
