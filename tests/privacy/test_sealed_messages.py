@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust.core import wire
 from fedclust.core.effects import HANDLERS, SealedMessages, handler, relay
 from fedclust.core.envelope import Refusal, SealedAnswer
 from fedclust.core.release import Release, check_declarations, facts, sealed_weights
@@ -20,6 +21,13 @@ class Recipients:
 
 
 @dataclass(frozen=True)
+class Subject:
+    """What the messages are about; everybody may read it."""
+
+    word: str
+
+
+@dataclass(frozen=True)
 class Written(Release):
     greetings: dict[str, bytes] = sealed_weights("a greeting to each")
 
@@ -29,6 +37,7 @@ class Lengths(Release):
     count: int = facts("how many messages came", most=8)
 
 
+NOTE = wire.encode(Subject("read"))
 HEARD: dict[str, bytes] = {}  # what a site read, as nobody else may see it
 
 
@@ -40,11 +49,11 @@ def post():
         return Written({to: f"{site.party} to {to}".encode() for to in ask.names})
 
     def read(site: Site, received: SealedMessages) -> Lengths:
-        assert received.note == b"read"
+        assert wire.decode(Subject, received.note) == Subject("read")
         HEARD[site.party] = b"; ".join(received.messages[name] for name in sorted(received.messages))
         return Lengths(len(received.messages))
 
-    yield handler(releases=Written)(write), handler(releases=Lengths, max_distinct=1)(read)
+    yield handler(releases=Written)(write), handler(releases=Lengths, max_distinct=1, note=Subject)(read)
     for name in ("test_sealed_messages.write", "test_sealed_messages.read"):
         del HANDLERS[name]
 
@@ -59,7 +68,7 @@ ROUTES = {"a": ("b", "c"), "b": ("c",), "c": ("a",)}
 @pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
 def test_messages_arrive_where_they_are_sent(post, mode):
     write, read = post
-    answers, _ = federation(mode).run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
+    answers, _ = federation(mode).run(relay(write, Recipients(("a", "b", "c")), read, NOTE, ROUTES))
     assert {p: a.count for p, a in answers.items()} == {"a": 1, "b": 1, "c": 2}
     assert HEARD == {"a": b"c to a", "b": b"a to b", "c": b"a to c; b to c"}
 
@@ -78,7 +87,7 @@ def test_no_message_passes_in_clear_and_none_opens_elsewhere(post):
             return replies
 
     fed.use_engine(Watch())
-    fed.run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
+    fed.run(relay(write, Recipients(("a", "b", "c")), read, NOTE, ROUTES))
     written = next(r for c, r in seen if c["a"].handler == "test_sealed_messages.write")
     assert all(isinstance(r, SealedAnswer) for r in written.values())
     assert all(b" to " not in text for r in written.values() for text in r.release.greetings.values())
@@ -93,7 +102,7 @@ def test_no_message_passes_in_clear_and_none_opens_elsewhere(post):
             ("c", {"stranger": text}),
         ]
     ):
-        forged = replace(call, step=call.step + 1 + number, message=SealedMessages(mail, b"read"))
+        forged = replace(call, step=call.step + 1 + number, message=SealedMessages(mail, NOTE))
         assert fed.local_sites[reader].answer(forged) == Refusal(reader, "keys-refused")
     assert isinstance(fed.local_sites["c"].answer(replace(call, step=call.step + 20)), SealedAnswer)
 
