@@ -55,7 +55,8 @@ class PlanVerdict:
             reasons = counts["refused"]
             return f"REFUSED by this site's rules ({reasons} {'reason' if reasons == 1 else 'reasons'})."
         risks = [f"{counts[s]} {s}" for s in SEVERITIES[1:3] if counts[s]]
-        return "ALLOWED by this site's rules" + (f"; risks: {', '.join(risks)}." if risks else "; no risks were found.")
+        found = f"risks: {', '.join(risks)}" if risks else "no high or medium risk was found"
+        return f"ALLOWED by this site's rules; {found}."
 
     def sentences(self) -> Iterator[str]:
         """Yield the verdict's sentences in order; together they are one paragraph."""
@@ -86,6 +87,8 @@ class PlanVerdict:
         plan, who = self.plan, _observer(self.plan)
         if plan.study.noise:
             return f"The noise keeps {who} from working out single rows."
+        if plan.study.split == "columns":
+            return "How many rows follow from what a column split opens was not measured."
         if not plan.opens_cluster_sums:
             return "The attacks of fedclust on sums of clusters do not apply, because the study opens no such sums."
         if plan.shown_rows is None:
@@ -142,10 +145,7 @@ def _coordinator_sentence(plan: SitePlan) -> str:
     distances = any(q.name == "column_split.measure_distances" for q in plan.questions)
     of_rows = ", among them the distance of every row to every centre" if distances else ""
     if mode == "plain":
-        return (
-            f"The coordinator sees this site's own part of every sum{of_rows}{also}, because the study sets "
-            'aggregation to "plain".'
-        )
+        return f"Aggregation is plain, so the coordinator sees this site's own part of every sum{of_rows}{also}."
     if mode == "secure":
         return (
             f"The coordinator sees sums over all {sites} sites{of_rows}{also}; it does not see this site's own part "

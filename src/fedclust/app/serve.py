@@ -61,6 +61,7 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         raise StudyError("the study is not valid TOML; ask the coordinator for it again") from None
     study = parse_study(text, folder=Path(), served=True)
     schema = site_schema(study, site.name)
+    site.policy.refuse_unlisted_columns((*schema, *([study.id] if study.id else [])), site.name)
     return site.open_server(
         columns=tuple(schema),
         schema=schema,

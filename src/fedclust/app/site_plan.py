@@ -23,11 +23,17 @@ from fedclust.algorithms.cmeans import (
     floored_decision,
     floored_opening,
 )
-from fedclust.app.analysis import describe
-from fedclust.app.audit.recovered_rows import OpenedSums
-from fedclust.app.choose_k import DEFAULT_KS, select_k
+from fedclust.app.audit.recovered_rows import OpenedSums, rows_shown_as_points
+from fedclust.app.choose_k import DEFAULT_KS
 from fedclust.app.opened_sums import max_opened_sums
-from fedclust.app.plan_rehearsal import OtherRows, RecordingEngine, RehearsalGate
+from fedclust.app.plan_rehearsal import (
+    RehearsalGate,
+    federation_of_other_rows,
+    labels_of_rehearsal,
+    opening_floor,
+    rehearse_own_parts,
+    rehearse_study,
+)
 from fedclust.app.search_allowances import search_allowances
 from fedclust.app.start_allowances import opening_allowances, start_allowances
 from fedclust.app.study.study_parts import Study, StudySite
@@ -35,19 +41,19 @@ from fedclust.app.table_risks import DEFAULT_FLOOR, TableRisks, find_table_risks
 from fedclust.core import wire
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
-from fedclust.core.errors import FedclustError, StudyError
+from fedclust.core.errors import StudyError
 from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 from fedclust.federation.aggregation import Aggregation
-from fedclust.federation.derived_federations import federation_with_data
-from fedclust.federation.federation import Federation
-from fedclust.models.base import FederatedEstimator, Model
+from fedclust.models.base import FederatedEstimator
+from fedclust.privacy.attacks.transcript import Observation, observe
 from fedclust.questions import alignment
 from fedclust.questions.composition import composition
+from fedclust.questions.schema import encoded_names
 from fedclust.site.approval import digest_study
 from fedclust.site.noise_budget import NoiseBudget
-from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.policy import Policy
 from fedclust.site.privacy_spending import PrivacySpending
 from fedclust.site.site_data import SiteData
 
@@ -139,7 +145,9 @@ class SitePlan:
     @property
     def refused_columns(self) -> tuple[str, ...]:
         """The columns of the study that this site's policy does not list."""
-        return ()
+        own = next((site.columns for site in self.study.sites if site.name == self.party), None)
+        names = own or self.study.columns or self.columns
+        return self.policy.unlisted_columns((*names, *([self.study.id] if self.study.id else [])))
 
     @property
     def is_allowed(self) -> bool:
@@ -158,7 +166,7 @@ class SitePlan:
 
     @cached_property
     def _estimator(self) -> FederatedEstimator:
-        return self.study.make_estimator(tuple(self.study.schema) or None)
+        return self.study.make_estimator(encoded_names(self.study.schema) or None)
 
     @property
     def is_affordable(self) -> bool:
@@ -194,9 +202,9 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
     own = set() if study.aggregation.mode == "plain" else COUNTS_OF_SITES  # under masks they stay at the site
     own = own | ({column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set())
     own |= {floored_opening.hide_counts_from_coordinator.name} if _tests_counts(study) else set()
-    rehearsal, model = _rehearse(alone, fed)
+    rehearsal, model = rehearse_study(alone, fed)
     noted = [(call, release) for call, release in rehearsal if call.handler not in own]
-    others, _ = _rehearse(alone, _federation_of_other_rows(fed, party), strict=False)
+    others, _ = rehearse_study(alone, federation_of_other_rows(fed, party), strict=False)
     known = {call.question_digest for call, _ in others}
     return SitePlan(
         study,
@@ -211,7 +219,9 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
             ),
         ),
         price := _sum_prices(noted),
-        _count_shown_rows(own_data, _rehearse_own_parts(study, alone) or rehearsal, study.missing),
+        _count_shown_rows(own_data, rehearse_own_parts(study, alone) or rehearsal, study.missing)
+        if study.split == "rows"
+        else None,
         max_opened_sums(study, _max_rounds(study), _max_fits(study)) if study.split == "rows" else 0,
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
         find_table_risks(
@@ -219,39 +229,29 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
             study.missing,
             max(policy.min_cell, opening_floor(study)) or DEFAULT_FLOOR,
             policy.max_share,
-            None if model is None else model.labels_,
+            labels_of_rehearsal(model, own_data, study.split),
         ),
     )
 
 
-def opening_floor(study: Study) -> int:
-    """Return the fewest changed rows from which on a study opens the sum of a cluster; 0 if it opens every sum."""
-    options = study.cluster.options
-    return int(options.get("floor", DEFAULT_FLOOR)) if options.get("opening") == "floored" else 0
-
-
-def _rehearse_own_parts(study: Study, alone: Study) -> list[tuple[Call, Release]]:
-    """Rehearse what a coordinator sees in plain mode, where no floor applies to a site's own part of a sum."""
-    if study.aggregation.mode != "plain" or not opening_floor(study) or len(study.sites) == 1:
-        return []
-    options = {name: value for name, value in alone.cluster.options.items() if name not in ("opening", "floor")}
-    exact = replace(alone, cluster=replace(alone.cluster, options=options))
-    return _rehearse(exact, exact.open_federation())[0]
-
-
 def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
-    """Return how many rows the product's attacks recover from the sums that the rehearsal opened over this site's rows.
+    """Return how many of this site's rows the product's attacks recover from the sums and points of the rehearsal.
 
     Rows with missing values are not attacked.
     """
-    opened = OpenedSums()
+    opened, points = OpenedSums(), list[Observation]()
     for call, release in rehearsal:
+        handler = HANDLERS[call.handler]
         if call.want == "total":
-            opened.add(call.step, HANDLERS[call.handler], call.cohort, call.message, release)
-    if opened.is_empty or missing == "partial":
+            opened.add(call.step, handler, call.cohort, call.message, release)
+        elif "points" in handler.classes:
+            points.append(observe(call.step, handler, call.cohort, call.message, release))
+    if (opened.is_empty and not points) or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
-    return int(opened.recovered_rows(rows[~np.isnan(rows).any(axis=1)]).sum())
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    shown = np.zeros(len(rows), np.bool_) if opened.is_empty else opened.recovered_rows(rows)
+    return int((shown | rows_shown_as_points(points, rows)).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
@@ -265,38 +265,6 @@ def _site_alone(study: Study, party: PartyId, source: Any) -> StudySite:
         names = ", ".join(site.name for site in study.sites)
         raise StudyError(f"the study has no site '{party}'; name one of {names} with --name")
     return replace(own, source=source, policy="none")
-
-
-def _rehearse(study: Study, fed: Federation, *, strict: bool = True) -> tuple[list[tuple[Call, Release]], Model | None]:
-    """Return every question of a run on one site's rows, with its answer, and the model if the run ended."""
-    engine, model = RecordingEngine(fed.engine), None
-    fed.engine = engine
-    fed.use_engine(engine)
-    try:
-        model = _run_study(study, fed)
-    except FedclustError:
-        if strict:
-            raise
-    return engine.exchanges, model
-
-
-def _run_study(study: Study, fed: Federation) -> Model:
-    estimator, choice = study.make_estimator(fed.columns), study.cluster.choice
-    if choice is not None:
-        found = select_k(estimator, fed, choice.ks, **choice.options)
-        describe(found.model, fed, found)
-        return found.model
-    if "tol" in estimator.get_params():
-        estimator.set_params(tol=None)  # the maximum number of rounds
-    describe(estimator.fit(fed), fed)
-    return estimator
-
-
-def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
-    own_data = fed.site_data[party]
-    return federation_with_data(
-        fed, {party: (SiteData(party, OtherRows(own_data.source), own_data.schema), PROFILES["none"])}
-    )
 
 
 def _plan_questions(
@@ -378,4 +346,4 @@ def _max_fits(study: Study) -> int:
 
 
 def _max_rounds(study: Study) -> int:
-    return int(study.make_estimator(tuple(study.schema) or None).get_params().get("max_iter") or 0)
+    return int(study.make_estimator(encoded_names(study.schema) or None).get_params().get("max_iter") or 0)

@@ -56,8 +56,9 @@ def _format_findings(found: SitePlan) -> str:
 
 def _format_questions(found: SitePlan) -> str:
     kinds, answers = len({question.name for question in found.questions}), sum(found.max_answers.values())
+    columns = "1 column" if len(found.columns) == 1 else f"{len(found.columns)} columns"
     head = (
-        f"This site: {found.rows:,} rows, {len(found.columns)} columns, policy {found.policy.name}. The study: "
+        f"This site: {found.rows:,} rows, {columns}, policy {found.policy.name}. The study: "
         f"{len(found.study.sites)} sites, aggregation {found.study.aggregation.mode}. In a run this site answers "
         f"{kinds} kinds of question and sends at most {answers:,} answers with {_max_bytes(found):,} bytes, not "
         "counting the exchange of keys."

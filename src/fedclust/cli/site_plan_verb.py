@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.plan_text import format_plan, plan_document
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import RuleRefusal, StudyError
 
 if TYPE_CHECKING:
     from fedclust.app.site_plan import SitePlan
+    from fedclust.site.approval import ApprovalTerms, Signatures
     from fedclust.site.site_file import SiteFile
 
 APPROVAL_DAYS = 90  # how long an approval lasts by default
@@ -32,7 +34,12 @@ def add_plan_verb(acts: Any) -> None:
     )
     plan.add_argument("--policy", metavar="NAME", help="the policy to assume without --site (default: standard)")
     plan.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    plan.add_argument("--approve", type=Path, metavar="FILE", help="write a signed approval of this plan; needs --site")
+    plan.add_argument(
+        "--approve",
+        type=Path,
+        metavar="FILE",
+        help="sign an approval of this plan, or add a signature to it; needs --site",
+    )
     plan.add_argument(
         "--key", type=Path, metavar="FILE", help="the data steward's private key, which signs the approval"
     )
@@ -92,24 +99,52 @@ def act_plan(chosen: argparse.Namespace) -> int:
 
 
 def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace) -> None:
-    from fedclust import __version__
+    """Sign the plan, or add a signature to that of another steward."""
     from fedclust.core.atomic_files import write_file
-    from fedclust.site.approval import ApprovalTerms, roster_digest, sign_terms
+    from fedclust.site.approval import sign_terms
     from fedclust.site.site_file import read_private_key
 
-    if found.refused_questions:
+    if found.refused_questions or found.refused_columns:
         raise StudyError("this site's own rules refuse part of the study, so there is nothing to approve")
     if not found.is_affordable:
         raise StudyError("this site's privacy budget is too small for the study, so there is nothing to approve")
+    steward = read_private_key(chosen.key)
+    if site.stewards and steward.public not in site.steward_keys():
+        raise StudyError(f"{chosen.key} is not the key of a steward that the site file names; use a steward's key")
+    terms = _approval_terms(found, site, _last_day(chosen))
+    terms, signed = _join_earlier_approval(terms, site, steward.public, chosen)
+    write_file(chosen.approve, sign_terms(terms, steward, signed), one_writer=False)
+    if chosen.json:
+        return
+    missing = found.policy.signatures - len(signed) - 1
+    if missing > 0:
+        print(
+            f"\nSigned: {chosen.approve} has {len(signed) + 1} of {found.policy.signatures} signatures. The site "
+            "answers once another steward has signed the same file with this command."
+        )
+        return
+    print(
+        f"\nApproved until {terms.expires}: {chosen.approve}. Any change to the study, policy, roster or version of "
+        "fedclust invalidates it."
+    )
+
+
+def _last_day(chosen: argparse.Namespace) -> date:
     try:
-        last = (
+        return (
             date.fromisoformat(chosen.expires)
             if chosen.expires
             else datetime.now(UTC).date() + timedelta(APPROVAL_DAYS)
         )
     except ValueError:
         raise StudyError(f"--expires is '{chosen.expires}'; give a date such as 2030-12-31") from None
-    terms = ApprovalTerms(
+
+
+def _approval_terms(found: SitePlan, site: SiteFile, last: date) -> ApprovalTerms:
+    from fedclust import __version__
+    from fedclust.site.approval import ApprovalTerms, roster_digest
+
+    return ApprovalTerms(
         found.study.name,
         site.name,
         found.digest,
@@ -121,9 +156,34 @@ def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace)
         found.study.aggregation.mode,
         site.noise.digest if site.noise else "",
     )
-    write_file(chosen.approve, sign_terms(terms, read_private_key(chosen.key)), one_writer=False)
-    if not chosen.json:
-        print(
-            f"\nApproved until {last}: {chosen.approve}. Any change to the study, policy, roster or version of "
-            "fedclust invalidates it."
+
+
+def _join_earlier_approval(
+    terms: ApprovalTerms, site: SiteFile, steward: bytes, chosen: argparse.Namespace
+) -> tuple[ApprovalTerms, Signatures]:
+    """Return the terms to sign and the signatures that other stewards gave to the same terms.
+
+    An approval of anything else, or one that has expired, is replaced.
+    """
+    from fedclust.site.approval import read_signed_terms
+
+    if site.policy.signatures == 1 or not chosen.approve.exists():
+        return terms, {}
+    try:
+        earlier, signed = read_signed_terms(chosen.approve, site.steward_keys())
+    except RuleRefusal:
+        raise StudyError(
+            f"{chosen.approve} was altered, or signed by somebody who is not a steward of this site, so no signature "
+            "is added to it; delete the file and let every steward sign again"
+        ) from None
+    same_expiry = replace(terms, expires=earlier.expires)
+    if earlier != same_expiry or date.fromisoformat(earlier.expires) < datetime.now(UTC).date():
+        return terms, {}
+    if chosen.expires and terms.expires != earlier.expires:
+        raise StudyError(
+            f"{chosen.approve} is signed until {earlier.expires}; leave --expires out to add a signature to it, or "
+            "delete the file to begin again"
         )
+    if set(signed) == {steward}:
+        raise StudyError(f"this steward has signed {chosen.approve} already; a different steward must sign it too")
+    return earlier, {key: own for key, own in signed.items() if key != steward}

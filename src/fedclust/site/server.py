@@ -83,6 +83,7 @@ class SiteServer:
         floored: bool = False,
         needs_alignment: bool = False,
     ) -> None:
+        policy.refuse_unlisted_columns(site_data.schema or site_data.source.columns, site_data.party)
         self.site_data = site_data
         noise_budget = NoiseBudget(policy, folder, durable=durable)
         ledger = Ledger(folder, durable=durable)
