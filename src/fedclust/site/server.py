@@ -125,6 +125,10 @@ class SiteServer:
             self._data_by_run[run] = self.site_data if order is None else self.site_data.with_order(order)
         return self._data_by_run[run]
 
+    def share_memory(self, other: SiteServer) -> None:
+        """Remember from now on what another server over the same rows remembers, as a rehearsal needs it."""
+        self.memory, self._data_by_run = other.memory, other._data_by_run
+
     def answer(self, call: Call) -> SealedAnswer | Refusal:
         """Return the answer to a call, or a code; in blind mode the code is encrypted too."""
         self.last_error = None
