@@ -52,13 +52,18 @@ class SiteOutcome:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a rehearsal found; `stopped` says why the run could not be rehearsed to its end."""
+    """What a rehearsal found; `stopped` says why it did not reach the end, and `lost` why a served run would fail."""
 
     study: Study
     sites: tuple[SiteOutcome, ...]
     stopped: str | None
-    would_succeed: bool
+    lost: str | None
     notes: tuple[str, ...] = ()
+
+    @property
+    def would_succeed(self) -> bool:
+        """Whether a served run would reach its end, perhaps without some sites."""
+        return self.lost is None
 
     @property
     def all_answer(self) -> bool:
@@ -86,10 +91,17 @@ def rehearse(study: Study, site_files: Mapping[PartyId, SiteFile], *, policy: st
     has_site_keys = any(True for _ in find_site_only_keys(tomllib.loads(study.text)))
     _check_served_study(study)
     outcomes, stopped = _rehearse_once(study, site_files, policy, has_site_keys=has_site_keys, goes_on=True)
-    would_succeed = stopped is None and not any(site.refusals for site in outcomes)
-    if not would_succeed and stopped is None and study.cluster.options.get("quorum", "all") != "all":
-        would_succeed = _rehearse_once(study, site_files, policy, has_site_keys=has_site_keys, goes_on=False)[1] is None
-    return Rehearsal(study, outcomes, stopped, would_succeed, tuple(_notes(site_files, has_site_keys=has_site_keys)))
+    lost = stopped
+    if stopped is None and any(site.refusals for site in outcomes):
+        lost = _why_lost(study, site_files, policy, has_site_keys=has_site_keys)
+    return Rehearsal(study, outcomes, stopped, lost, tuple(_notes(site_files, has_site_keys=has_site_keys)))
+
+
+def _why_lost(study: Study, site_files: Mapping[PartyId, SiteFile], policy: str, *, has_site_keys: bool) -> str | None:
+    """Return why the served run would fail where sites refuse, or None if its quorum does without them."""
+    if study.cluster.options.get("quorum", "all") == "all":
+        return "the study cannot go on, because it needs all sites"
+    return _rehearse_once(study, site_files, policy, has_site_keys=has_site_keys, goes_on=False)[1]
 
 
 def _notes(site_files: Mapping[PartyId, SiteFile], *, has_site_keys: bool) -> Iterator[str]:

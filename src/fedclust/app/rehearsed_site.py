@@ -55,6 +55,10 @@ class RehearsedSite:
         if file.state is None:
             raise AssertionError("a rehearsal always gives a site a folder for its state")
         self.session = SiteSession(file.name, file.state, self._open)
+        if file.real is not None and file.real.state is None:
+            why = "its site file has no state, without which it cannot be served"
+            remedy = "set state to a folder for the ledger, the memory and the keys"
+            self.refusals["no-state"] = SiteRefusal("no-state", 0, GREETING, why, remedy)
 
     def __enter__(self) -> Self:
         self.session.__enter__()

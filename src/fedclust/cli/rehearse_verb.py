@@ -141,18 +141,15 @@ def _place(refusal: SiteRefusal) -> str:
 
 def _outcome_sentence(found: Rehearsal) -> str:
     if found.all_answer:
-        return "The served run would succeed: every site answers every question."
-    refusing = [site.party for site in found.sites if site.refusals]
+        once = ", once the notes above are followed" if found.notes else ""
+        return f"The served run would succeed{once}: every site answers every question."
+    refusing = ", ".join(site.party for site in found.sites if site.refusals)
     if found.would_succeed:
-        return f"The served run would succeed without {', '.join(refusing)}, as far as the study's quorum allows it."
-    if refusing:
-        sentence = f"The served run would fail: {', '.join(refusing)} would refuse."
-    else:
-        sentence = "The served run would fail."
-    rest = (
-        "" if found.stopped is None else f" The rehearsal stopped early, so more refusals may follow: {found.stopped}."
-    )
-    return sentence + rest
+        return f"The served run would succeed without {refusing}, as far as the study's quorum allows it."
+    sentence = f"The served run would fail: {refusing} would refuse." if refusing else "The served run would fail."
+    if found.stopped is not None:
+        return f"{sentence} The rehearsal stopped early, so more refusals may follow: {found.stopped}."
+    return f"{sentence} Without them, {found.lost}."
 
 
 def rehearsal_document(found: Rehearsal) -> dict[str, Any]:
@@ -167,6 +164,7 @@ def rehearsal_document(found: Rehearsal) -> dict[str, Any]:
         "all_answer": found.all_answer,
         "would_succeed": found.would_succeed,
         "stopped": found.stopped,
+        "lost": found.lost,
         "notes": list(found.notes),
         "sites": {
             site.party: {
