@@ -89,12 +89,14 @@ def test_planted_rare_levels_are_counted_in_every_kind_of_column(steward):
     assert "drug = c" in found["findings"][0]["text"]
 
 
-def test_a_column_of_zeros_and_ones_has_levels_although_none_are_declared(steward):
+@pytest.mark.parametrize(("rare", "common"), [(1, 0), (2, 1), (0, 1)])
+def test_a_column_of_two_values_has_levels_although_none_are_declared(steward, rare, common):
     text = table().splitlines()
-    marked = [text[0], *(line.rpartition(",")[0] + (",1" if i < 3 else ",0") for i, line in enumerate(text[1:]))]
+    values = [rare if i < 3 else common for i in range(len(text) - 1)]
+    marked = [text[0], *(f"{line.rpartition(',')[0]},{v}" for line, v in zip(text[1:], values, strict=True))]
     steward.write("north.csv", "\n".join([*marked, ""]))
     found = verdict(steward, "--policy", "nhs")[1]
-    assert found["table"]["rare_levels"] == [{"column": "smoker", "level": "1", "rows": 3}]
+    assert found["table"]["rare_levels"] == [{"column": "smoker", "level": str(rare), "rows": 3}]
     # the floor decides: three rows are enough for this profile, but the study's own floor is ten
     assert found["table"]["floor"] == 10
 

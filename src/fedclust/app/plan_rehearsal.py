@@ -32,7 +32,7 @@ from fedclust.site.site_data import HandlerContext, SiteData, missing_rule_of
 from fedclust.site.sources import DerivedSource
 from fedclust.site.vault import Vaults
 
-Exchanged = tuple[Call, Release]  # a question and its answer
+Exchange = tuple[Call, Release]  # a question and its answer
 
 
 class RecordingEngine:
@@ -40,7 +40,7 @@ class RecordingEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.exchanges: list[Exchanged] = []
+        self.exchanges: list[Exchange] = []
 
     @property
     def parties(self) -> tuple[PartyId, ...]:
@@ -72,7 +72,15 @@ class RehearsalGate:
         self.run = f"plan-{digest_study(study.text)}"
         self.site_data = site_data
         everyone = Vaults(Identity.new(), dict.fromkeys(self.cohort, b""))
-        self.gate = Gate(site_data.party, policy, Ledger(), lambda: everyone)
+        self.gate = Gate(
+            site_data.party,
+            policy,
+            Ledger(),
+            lambda: everyone,
+            split="labels" if study.cluster.options.get("opens") == "labels" else study.split,
+            method=study.cluster.method,
+            floored=bool(opening_floor(study)),
+        )
 
     @property
     def has_abstained(self) -> bool:
@@ -98,7 +106,7 @@ class RehearsalGate:
         return code
 
 
-def rehearse_own_parts(study: Study, alone: Study) -> list[Exchanged]:
+def rehearse_own_parts(study: Study, alone: Study) -> list[Exchange]:
     """Rehearse what a coordinator sees in plain mode, where no floor applies to a site's own part of a sum."""
     if study.aggregation.mode != "plain" or not opening_floor(study) or len(study.sites) == 1:
         return []
@@ -114,7 +122,7 @@ def labels_of_rehearsal(model: Model | None, site_data: SiteData, split: str) ->
     return np.concatenate([model.labels_of_block(block) for block in site_data.source.blocks()])
 
 
-def rehearse_study(study: Study, fed: Federation, *, strict: bool = True) -> tuple[list[Exchanged], Model | None]:
+def rehearse_study(study: Study, fed: Federation, *, strict: bool = True) -> tuple[list[Exchange], Model | None]:
     """Return every question of a run on one site's rows, with its answer, and the model if the run ended."""
     engine, model = RecordingEngine(fed.engine), None
     fed.engine = engine

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.types import Bools, Floats, Units
+from fedclust.core.types import Floats, Units
 from fedclust.questions.schema import Schema
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import select_rows
@@ -16,7 +16,8 @@ from fedclust.site.sources import select_rows
 DEFAULT_FLOOR = 10  # if neither the policy nor the study names one
 HALF = 0.5  # of the spread of a column, if the policy does not limit the share of one row
 MAX_FAR_SHARE = 0.02  # of the rows of a table: in a small table a few rows always make up most of a spread
-Levels = dict[str, tuple[str, dict[float, str]]]  # by encoded column: its name in the study, and the level of each code
+# By encoded column: its name in the study, and the level of each value.
+LevelsByColumn = dict[str, tuple[str, dict[float, str]]]
 
 
 @dataclass(frozen=True)
@@ -65,26 +66,32 @@ def find_table_risks(
 ) -> TableRisks:
     """Count what stands out in the rows that take part; `labels` are their clusters in a rehearsal."""
     columns, rule = site_data.source.columns, "drop" if missing == "refuse" else missing
+    found = site_data.survey_for(missing)
 
     def blocks() -> Iterator[Floats]:
         return (np.asarray(select_rows(block, rule), np.float64) for block in site_data.source.blocks())
 
-    levels = _levels_by_column(site_data.schema or {}, columns)
-    counts, indicator, means = _count_levels(blocks(), len(columns), levels)
-    far = min(floor - 1, max(1, int(MAX_FAR_SHARE * site_data.survey_for(missing).rows)))
-    measured = [i for i, column in enumerate(columns) if not indicator[i] and column not in levels]
+    levels = _declared_levels(site_data.schema or {}, columns)
+    for name, low, high in zip(columns, found.lo, found.hi, strict=True):
+        if name not in levels and low < high:  # a column of two values has levels, whether declared or not
+            levels[name] = (name, {float(low): f"{low:g}", float(high): f"{high:g}"})
+    counts, filled, means = _count_levels(blocks(), columns, levels)
+    declared = _declared_levels(site_data.schema or {}, columns)
+    measured = [i for i, name in enumerate(columns) if name not in declared and sum(counts[name].values()) < filled[i]]
+    coded = {name: level for name, level in levels.items() if columns.index(name) not in measured}
+    far = min(floor - 1, max(1, int(MAX_FAR_SHARE * found.rows)))
     return TableRisks(
         floor,
-        tuple(_rare_levels(columns, levels, counts, indicator, floor)),
+        tuple(_rare_levels(coded, counts, floor)),
         tuple(_far_rows(blocks(), columns, measured, means, far=far, share=max_share or HALF)),
-        site_data.survey_for(missing).left_out,
+        found.left_out,
         _small_clusters(labels, floor),
     )
 
 
-def _levels_by_column(schema: Schema, columns: Sequence[str]) -> Levels:
-    """Return, for each encoded column with declared levels, its name in the study and the level of each code."""
-    found: Levels = {}
+def _declared_levels(schema: Schema, columns: Sequence[str]) -> LevelsByColumn:
+    """Return the levels of categories, which are columns of zeros and ones, and of ordinal columns."""
+    found: LevelsByColumn = {}
     for raw, column in schema.items():
         names = column.encoded_column_names(raw)
         if column.type == "category":
@@ -94,34 +101,26 @@ def _levels_by_column(schema: Schema, columns: Sequence[str]) -> Levels:
     return {name: level for name, level in found.items() if name in columns}
 
 
-def _count_levels(blocks: Iterator[Floats], width: int, levels: Levels) -> tuple[list[dict[float, int]], Bools, Floats]:
-    """Return how many rows have each code, which columns hold only 0 and 1, and the mean of each column."""
-    codes = sorted({0.0, 1.0} | {code for _, by_code in levels.values() for code in by_code})
-    counts = np.zeros((len(codes), width), np.int64)
-    sums, filled = np.zeros(width), np.zeros(width)
+def _count_levels(
+    blocks: Iterator[Floats], columns: Sequence[str], levels: LevelsByColumn
+) -> tuple[dict[str, dict[float, int]], Floats, Floats]:
+    """Return how many rows have each level of each column, and the number and the mean of each column's values."""
+    counts = {name: dict.fromkeys(levels[name][1] if name in levels else (), 0) for name in columns}
+    sums, filled = np.zeros(len(columns)), np.zeros(len(columns))
     for block in blocks:
-        counts += np.array([(block == code).sum(axis=1) for code in codes])
+        for values, name in zip(block, columns, strict=True):
+            for code in counts[name]:
+                counts[name][code] += int((values == code).sum())
         sums += np.nansum(block, axis=1)
         filled += (~np.isnan(block)).sum(axis=1)
-    two = counts[[codes.index(0.0), codes.index(1.0)]]
-    indicator = (two.sum(axis=0) == filled) & (two > 0).all(axis=0)
-    by_column = [dict(zip(codes, map(int, own), strict=True)) for own in counts.T]
-    return by_column, indicator, sums / np.maximum(filled, 1)
+    return counts, filled, sums / np.maximum(filled, 1)
 
 
-def _rare_levels(
-    columns: Sequence[str],
-    levels: Levels,
-    counts: list[dict[float, int]],
-    indicator: Bools,
-    floor: int,
-) -> Iterator[RareLevel]:
-    for i, own in enumerate(counts):
-        name = columns[i]
-        raw, by_code = levels.get(name, (name, {0.0: "0", 1.0: "1"} if indicator[i] else {}))
+def _rare_levels(levels: LevelsByColumn, counts: dict[str, dict[float, int]], floor: int) -> Iterator[RareLevel]:
+    for name, (raw, by_code) in levels.items():
         for code, level in by_code.items():
-            if 0 < own[code] < floor:
-                yield RareLevel(raw, level, own[code])
+            if 0 < counts[name][code] < floor:
+                yield RareLevel(raw, level, counts[name][code])
 
 
 def _far_rows(

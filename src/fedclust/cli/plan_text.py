@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 PLAN_WIDTH = 100  # columns of a terminal
 MAX_SHOWN_NUMBERS = 6  # numbers of an answer that are printed
 KNOWN_MARK = "*"  # next to questions that do not depend on any answer
-HEADINGS = ("question", "times", "at most", "field", "leaves as", "shape", "bytes")
+PLAN_HEADINGS = ("question", "times", "at most", "field", "leaves as", "shape", "bytes")
 NUMERIC_HEADINGS = frozenset({"times", "at most", "bytes"})
 
 
@@ -63,8 +63,8 @@ def _format_questions(found: SitePlan) -> str:
         f"{kinds} kinds of question and sends at most {answers:,} answers with {_max_bytes(found):,} bytes, not "
         "counting the exchange of keys."
     )
-    lines = [HEADINGS, *(line for question in found.questions for line in _question_lines(question))]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADINGS))]
+    lines = [PLAN_HEADINGS, *(line for question in found.questions for line in _question_lines(question))]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(PLAN_HEADINGS))]
     rows = [_table_row(line, widths) for line in lines]
     foot = (
         "times: how often the question was asked in a rehearsal of all rounds, on this site's rows alone. at most: how "
@@ -78,7 +78,7 @@ def _format_questions(found: SitePlan) -> str:
 def _table_row(cells: Sequence[str], widths: Sequence[int]) -> str:
     placed = [
         cell.rjust(width) if heading in NUMERIC_HEADINGS else cell.ljust(width)
-        for cell, width, heading in zip(cells, widths, HEADINGS, strict=True)
+        for cell, width, heading in zip(cells, widths, PLAN_HEADINGS, strict=True)
     ]
     return " ".join(placed).rstrip()
 

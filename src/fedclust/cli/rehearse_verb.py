@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 REHEARSAL_WIDTH = 100  # columns of a terminal
 EXIT_WOULD_REFUSE = 3
 TABLE_HEAD = ("site", "policy", "rules from", "asked", "answered", "refused")
-NUMERIC_HEADINGS = frozenset(TABLE_HEAD[3:])
+COUNT_HEADINGS = frozenset(TABLE_HEAD[3:])
 
 
 def add_rehearse_verb(verbs: Any) -> None:
@@ -102,7 +102,7 @@ def _format_table(found: Rehearsal) -> str:
 
 def _table_row(cells: Sequence[str], widths: Sequence[int]) -> str:
     placed = [
-        cell.rjust(width) if heading in NUMERIC_HEADINGS else cell.ljust(width)
+        cell.rjust(width) if heading in COUNT_HEADINGS else cell.ljust(width)
         for cell, width, heading in zip(cells, widths, TABLE_HEAD, strict=True)
     ]
     return "  ".join(placed).rstrip()
