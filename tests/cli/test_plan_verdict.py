@@ -254,3 +254,12 @@ def test_a_column_that_is_not_listed_is_named_and_cannot_be_approved(two):
     assert code == 2
     assert "nothing to approve" in err
     assert not (two.folder / "approval.json").exists()
+
+
+def test_a_column_without_values_here_is_no_reason_to_remove_it_from_the_study(steward):
+    steward.study(text='missing = "partial"\n' + STUDY)
+    steward.write("north.csv", table(age=[""] * 60))
+    code, _, err = steward("site", "plan", "study.toml", "--data", "north.csv", "--name", "north")
+    assert code == 2
+    assert "cannot be rehearsed on the rows of site 'north' alone" in err
+    assert "fedclust rehearse" in err

@@ -149,7 +149,9 @@ def _outcome_sentence(found: Rehearsal) -> str:
     sentence = f"The served run would fail: {refusing} would refuse." if refusing else "The served run would fail."
     if found.stopped is not None:
         return f"{sentence} The rehearsal stopped early, so more refusals may follow: {found.stopped}."
-    return f"{sentence} Without them, {found.lost}."
+    if found.study.cluster.options.get("quorum", "all") == "all":
+        return sentence
+    return f"{sentence} Without them it stops: {found.lost}."
 
 
 def rehearsal_document(found: Rehearsal) -> dict[str, Any]:

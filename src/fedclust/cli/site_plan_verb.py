@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.plan_text import format_plan, plan_document
-from fedclust.core.errors import RuleRefusal, StudyError
+from fedclust.core.errors import DataError, RuleRefusal, StudyError
 
 if TYPE_CHECKING:
     from fedclust.app.site_plan import SitePlan
@@ -91,7 +91,16 @@ def act_plan(chosen: argparse.Namespace) -> int:
             "this site's rows are missing; give a data file with --data, or this site's site.toml with --site"
         )
     name = chosen.name or (site.name if site else study.sites[0].name)
-    found = make_plan(study, name, source, policy, site.state if site else None)
+    try:
+        found = make_plan(study, name, source, policy, site.state if site else None)
+    except DataError as error:
+        text = str(error)
+        if "at any site" not in text:
+            raise
+        raise DataError(
+            f"the study cannot be rehearsed on the rows of site '{name}' alone ({text.partition(';')[0]}); rehearse "
+            "all sites together with: fedclust rehearse"
+        ) from None
     print(json.dumps(plan_document(found)) if chosen.json else format_plan(found))
     if chosen.approve and site:
         _write_approval(found, site, chosen)
