@@ -171,7 +171,7 @@ def test_a_plan_fits_a_terminal_of_100_columns_and_begins_with_words(steward, mo
     steward.study(text=STUDY.replace('"secure"', f'"{mode}"').replace("k = 2", 'k = "2..4"'))
     out = steward("site", "plan", "study.toml", "--data", "north.csv", "--name", "north")[1]
     assert max(map(len, out.splitlines())) <= 100
-    assert out.index("VERDICT") < out.index("FINDINGS") < out.index("DETAILS") < out.index("\nquestion ")
+    assert out.index("VERDICT") < out.index("FINDINGS") < out.index("DETAILS") < out.index("\nquestion  ")
 
 
 @pytest.fixture
@@ -191,6 +191,11 @@ def load(user):
     from fedclust.site.site_file import read_site_file
 
     return read_site_file(user.folder / "site.toml").load_approval()
+
+
+def test_the_verdict_says_how_many_stewards_must_sign(two):
+    out = two("site", "plan", "study.toml", "--site", "site.toml")[1]
+    assert "This site answers only after 2 stewards have signed." in " ".join(out.split())
 
 
 def test_a_second_steward_adds_a_signature_to_the_file(two):
@@ -243,6 +248,12 @@ def test_another_last_day_is_not_added_to_a_signed_one(two):
     code, _, err = sign(two, "second", "--expires", "2998-01-01")
     assert code == 2
     assert "leave --expires out to add a signature" in err
+
+
+def test_with_two_sites_the_other_one_can_compute_this_sites_part(steward):
+    steward.study(text=STUDY.replace('"secure"', '"plain"').replace("[sites.west]\n", ""))
+    learns = verdict(steward, "--policy", "none")[1]["who_learns"]
+    assert "the other site can compute this site's part" in learns["other_sites"]
 
 
 def test_a_column_that_is_not_listed_is_named_and_cannot_be_approved(two):

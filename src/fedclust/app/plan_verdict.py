@@ -71,6 +71,8 @@ class PlanVerdict:
             else "No setting of the study contradicts another one."
         )
         yield BINDING
+        if self.plan.policy.signatures > 1:
+            yield f"This site answers only after {self.plan.policy.signatures} stewards have signed."
 
     @cached_property
     def who_learns(self) -> dict[str, str]:
@@ -168,21 +170,34 @@ def _own_answers(plan: SitePlan) -> str:
 def _other_sites_sentence(plan: SitePlan) -> str:
     if len(plan.study.sites) == 1:
         return "There is no other site."
-    labels = plan.study.split == "columns"
-    seen = "the cluster of each row, and the questions" if labels else "the questions, such as the initial centres"
+    seen = "the cluster of each row, and the questions" if plan.study.split == "columns" else "the questions"
     rows = ", and which rows all of them hold" if plan.study.align is not None else ""
-    together = (
-        ""
-        if plan.study.aggregation.mode == "plain"
-        else " All of them together with the coordinator could compute this site's part."
+    sealed = [d for q in plan.questions for d in HANDLERS[q.name].schema.values() if d.combine == "messages"]
+    own = "models trained on its rows" if any(d.kind == "weights" for d in sealed) else "no numbers of this site"
+    return (
+        f"The other sites see {seen}, such as the centres of an iteration{rows}, and {own}. {_collusion(plan)}".strip()
     )
-    return f"The other sites see {seen}{rows}, and no numbers of this site.{together}"
+
+
+def _collusion(plan: SitePlan) -> str:
+    """Say who could compute this site's part of a sum by putting together what they know."""
+    if len(plan.study.sites) == 2:
+        return "From a result over two sites, the other site can compute this site's part."
+    if plan.study.aggregation.mode == "plain":
+        return ""
+    return "All of them together with the coordinator could compute this site's part."
 
 
 def _readers_sentence(plan: SitePlan) -> str:
-    sizes = plan.study.aggregation.mode == "plain" and plan.study.split == "rows" and not plan.study.noise
-    by_site = f", and how many rows of each site are in each cluster{_hidden(plan)}" if sizes else ""
-    return f"Readers of the result see what the model holds (centres, sizes and spreads of clusters){by_site}."
+    by_rows = plan.study.split == "rows"
+    held = (
+        "the label of each row"
+        if plan.study.cluster.options.get("opens") == "labels"
+        else "what the model holds, such as centres, sizes and spreads of clusters"
+    )
+    counts = plan.study.aggregation.mode == "plain" and by_rows and not plan.study.noise
+    by_site = f", and how many rows of each site are in each cluster{_hidden(plan)}" if counts else ""
+    return f"Readers of the result see {held}{by_site}."
 
 
 def _hidden(plan: SitePlan) -> str:
