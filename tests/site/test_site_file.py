@@ -276,10 +276,10 @@ def test_an_approval_by_someone_else_or_altered_is_refused(folder):
     for name, value in (("most", {"bounds.count_rows": 3}), ("expires", "2999-12-30"), ("name", "hearts")):
         (folder / "approval.json").write_text(json.dumps({**document, name: value}))
         with pytest.raises(StudyError, match="was altered"):
-            read_terms(folder / "approval.json", read_public_key(folder / "steward.key.pub"))
+            read_terms(folder / "approval.json", {read_public_key(folder / "steward.key.pub")})
     (folder / "approval.json").write_text("{}")
     with pytest.raises(StudyError, match="is not an approval"):
-        read_terms(folder / "approval.json", Identity.new().public)
+        read_terms(folder / "approval.json", {Identity.new().public})
 
 
 def test_a_run_of_a_study_names_it_in_every_call(tmp_path):
@@ -287,3 +287,118 @@ def test_a_run_of_a_study_names_it_in_every_call(tmp_path):
 
     run = Run.create(tmp_path / "run", STUDY, origin=tmp_path)
     assert (run.folder / "run").read_text().strip().partition("-")[2] == digest_study(STUDY)
+
+
+TWO_STEWARDS = 'steward = ["steward.key.pub", "second.key.pub"]\napproval = "approval.json"'
+TWO_SIGNATURES = 'profile = "datashield"\nsignatures = 2'
+
+
+def signed_by(folder, *names, expires="2999-12-31"):
+    """The site's file, and an approval with the signatures of some keys, given one after the other."""
+    for name in {"second", *names}:
+        if not (folder / f"{name}.key").exists():
+            make_key(folder / f"{name}.key")
+    site = written(folder, TWO_STEWARDS, TWO_SIGNATURES)
+    facts = (site.policy.digest, roster_digest(site.roster), fc.__version__, expires)
+    terms, given = ApprovalTerms("heart", site.name, digest_study(STUDY), *facts, {"bounds.count_rows": 2}), {}
+    for name in names:
+        text = sign_terms(terms, read_private_key(folder / f"{name}.key"), given)
+        (folder / "approval.json").write_text(text)
+        given = {bytes.fromhex(key): bytes.fromhex(own) for key, own in json.loads(text)["signatures"].items()}
+    return site
+
+
+def test_two_stewards_sign_one_file_and_the_site_answers(folder):
+    assert code(signed_by(folder, "steward", "second").open_server().answer(call())) is None
+
+
+@pytest.mark.parametrize("names", [("steward",), ("second",), ("steward", "steward")])
+def test_one_steward_is_not_two(folder, names):
+    with pytest.raises(StudyError, match="has 1 of the 2 signatures") as refused:
+        signed_by(folder, *names).open_server()
+    assert refused.value.code == "not-approved"
+
+
+def test_a_key_written_in_another_case_does_not_count_twice(folder):
+    site = signed_by(folder, "steward")
+    path = folder / "approval.json"
+    document = json.loads(path.read_text())
+    ((key, own),) = document["signatures"].items()
+    path.write_text(json.dumps({**document, "signatures": {key: own, key.upper(): own}}))
+    with pytest.raises(StudyError, match="has 1 of the 2 signatures"):
+        site.open_server()
+
+
+def test_a_second_signature_by_a_stranger_is_refused(folder):
+    with pytest.raises(StudyError, match="not signed by this site's steward"):
+        signed_by(folder, "steward", "stranger").open_server()
+
+
+def test_one_altered_signature_of_two_spoils_the_approval(folder):
+    site = signed_by(folder, "steward", "second")
+    path = folder / "approval.json"
+    document = json.loads(path.read_text())
+    for key, own in document["signatures"].items():
+        other = f"{int(own[0], 16) ^ 1:x}{own[1:]}"
+        path.write_text(json.dumps({**document, "signatures": {**document["signatures"], key: other}}))
+        with pytest.raises(StudyError, match="was altered"):
+            site.open_server()
+    path.write_text(json.dumps({**document, "signatures": {}}))
+    with pytest.raises(StudyError, match="was altered"):
+        site.open_server()
+
+
+def test_two_signatures_expire_like_one(folder):
+    site = signed_by(folder, "steward", "second", expires="2020-01-01")
+    assert code(site.open_server().answer(call())) == "not-approved"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (WAITING, "requires 2 signatures but names 1 steward;"),
+        ('steward = ["steward.key.pub", "steward.key.pub"]\napproval = "a.json"', "same key for two stewards"),
+        ("", "requires 2 signatures but names 0 stewards"),
+    ],
+)
+def test_a_file_whose_stewards_cannot_sign_as_required_is_refused(folder, text, told):
+    with pytest.raises(StudyError, match=told):
+        written(folder, text, TWO_SIGNATURES)
+
+
+def test_a_column_that_the_policy_does_not_list_is_refused_before_any_question(folder):
+    sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
+    study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}'
+    site = written(folder, policy='profile = "datashield"\ncolumns = ["age"]')
+    with pytest.raises(StudyError, match="the study uses 'bp', which `columns` in the policy of site 'north'") as no:
+        serve.open_study_server(site, study)
+    assert no.value.code == "column-not-allowed"
+    assert not (folder / "state" / "ledger.jsonl").exists()
+    allowed = written(folder, policy='profile = "datashield"\ncolumns = ["age", "bp", "id"]')
+    assert serve.open_study_server(allowed, study).gate.policy.columns == {"age", "bp", "id"}
+
+
+def test_the_column_of_ids_must_be_listed_too(folder):
+    sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
+    study = f'name = "s"\nid = "bp"\ncolumns = ["age"]\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}'
+    with pytest.raises(StudyError, match="the study uses 'bp'"):
+        serve.open_study_server(written(folder, policy='columns = ["age"]'), study)
+
+
+def test_a_coordinator_learns_the_code_of_a_column_that_is_not_listed(folder):
+    from fedclust.core.greeting import Greeting, Welcome
+
+    sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
+    study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}'
+    (folder / "study.toml").write_text(study)
+    site = written(folder, policy='profile = "datashield"\ncolumns = ["age"]')
+    with serve.open_session(site, study=folder / "study.toml") as session:
+        greeting = Greeting.for_party("north", run=f"1f-{digest_study(study)}", study=study)
+        assert Welcome.decode(session.answer_message(greeting.encode())).code == "column-not-allowed"
+    assert "'bp'" in session.refusals[-1]
+
+
+def test_a_policy_with_columns_holds_in_one_process_too():
+    rows = np.arange(12.0).reshape(6, 2)
+    with pytest.raises(StudyError, match="the study uses 'x1', which `columns` in the policy of site 'a'"):
+        fc.Federation.local({"a": rows}, policy=Policy("own", columns=frozenset({"x0"})))

@@ -11,6 +11,7 @@ from fedclust.app.study.study_parts import Study
 from fedclust.models.centers_checks import TREE_INITS
 from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_PIECES
 from fedclust.questions.choice_of_k.components import CHAINS, ROUNDS, TRIES
+from fedclust.questions.schema import encoded_names
 
 
 def max_opened_sums(study: Study, max_rounds: int, max_fits: int) -> int:
@@ -20,7 +21,7 @@ def max_opened_sums(study: Study, max_rounds: int, max_fits: int) -> int:
     """
     choice = study.cluster.choice
     k = MAX_PIECES if choice is not None and not choice.ks else study.cluster.max_clusters
-    init = study.make_estimator(tuple(study.schema) or None).get_params().get("init")
+    init = study.make_estimator(encoded_names(study.schema) or None).get_params().get("init")
     by_evidence = choice is not None and not choice.is_by_index
     fits = 1 if by_evidence else max_fits
     cells = max_cells(k) if isinstance(init, str) and init in TREE_INITS else 0

@@ -59,8 +59,13 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         site.check_study(text)
     except tomllib.TOMLDecodeError:
         raise StudyError("the study is not valid TOML; ask the coordinator for it again") from None
-    study = parse_study(text, folder=Path(), served=True)
+    return open_server_for_study(site, parse_study(text, folder=Path(), served=True))
+
+
+def open_server_for_study(site: SiteFile, study: Study) -> SiteServer:
+    """Open the server of a site for a study that was read; whatever the study sets for the site is not used."""
     schema = site_schema(study, site.name)
+    site.policy.refuse_unlisted_columns((*schema, *([study.id] if study.id else [])), site.name)
     return site.open_server(
         columns=tuple(schema),
         schema=schema,

@@ -8,7 +8,7 @@ the answers of the rehearsal serve as examples. Every answer passes the site's o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,38 +23,42 @@ from fedclust.algorithms.cmeans import (
     floored_decision,
     floored_opening,
 )
-from fedclust.app.analysis import describe
-from fedclust.app.audit.recovered_rows import OpenedSums
-from fedclust.app.choose_k import DEFAULT_KS, select_k
+from fedclust.app.audit.recovered_rows import OpenedSums, rows_shown_as_points
+from fedclust.app.choose_k import DEFAULT_KS
 from fedclust.app.opened_sums import max_opened_sums
+from fedclust.app.plan_rehearsal import (
+    RehearsalGate,
+    federation_of_other_rows,
+    labels_of_rehearsal,
+    opening_floor,
+    rehearse_own_parts,
+    rehearse_study,
+)
 from fedclust.app.search_allowances import search_allowances
 from fedclust.app.start_allowances import opening_allowances, start_allowances
 from fedclust.app.study.study_parts import Study, StudySite
+from fedclust.app.table_risks import DEFAULT_FLOOR, TableRisks, find_table_risks
 from fedclust.core import wire
-from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import Call, SealedAnswer
-from fedclust.core.errors import FedclustError, NotAsDeclared, StudyError
+from fedclust.core.envelope import Call
+from fedclust.core.errors import StudyError
 from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
-from fedclust.core.types import Array, PartyId
+from fedclust.core.types import PartyId
 from fedclust.federation.aggregation import Aggregation
-from fedclust.federation.derived_federations import federation_with_data
-from fedclust.federation.federation import Federation
 from fedclust.models.base import FederatedEstimator
-from fedclust.privacy.keys import Identity
+from fedclust.privacy.attacks.transcript import Observation, observe
 from fedclust.questions import alignment
 from fedclust.questions.composition import composition
+from fedclust.questions.schema import encoded_names
 from fedclust.site.approval import digest_study
-from fedclust.site.gate import Gate
-from fedclust.site.ledger import Ledger
 from fedclust.site.noise_budget import NoiseBudget
-from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.policy import Policy
 from fedclust.site.privacy_spending import PrivacySpending
-from fedclust.site.site_data import HandlerContext, SiteData, missing_rule_of
-from fedclust.site.sources import DerivedSource
-from fedclust.site.vault import Vaults
+from fedclust.site.site_data import SiteData
 
+DEFAULT_DELTA = 1e-6  # if the study names none
+SUMS_OF_EVERY_CLUSTER = {"row_split.moments", "rows_with_gaps.moments", "densities.moments"}
 APPROVAL_SLACK = (
     2,
     10,
@@ -120,6 +124,35 @@ class SitePlan:
     shown_rows: int | None = None  # of this site, that attacks recover from the rehearsal's sums; None: no such sums
     max_sums: int = 0  # of groups of rows, that a run opens: no more rows follow from them by adding and subtracting
     budget: PrivacySpending | None = None  # what the site may spend on all studies, and has spent
+    risks: TableRisks = TableRisks(DEFAULT_FLOOR)  # rows of this site that stand out
+
+    @property
+    def opens_cluster_sums(self) -> bool:
+        """Whether sums of clusters or of other groups of rows are opened, so that attacks on them apply."""
+        names = {question.name for question in self.questions}
+        return self.shown_rows is not None or bool(names & SUMS_OF_EVERY_CLUSTER)
+
+    @property
+    def opening_floor(self) -> int:
+        """The fewest changed rows from which on a sum is opened; 0 if every sum is opened."""
+        return opening_floor(self.study)
+
+    @property
+    def delta(self) -> float:
+        """The delta of the study's differential privacy."""
+        return float(self.study.noise.get("delta", DEFAULT_DELTA))
+
+    @property
+    def refused_columns(self) -> tuple[str, ...]:
+        """The columns of the study that this site's policy does not list."""
+        own = next((site.columns for site in self.study.sites if site.name == self.party), None)
+        names = own or self.study.columns or self.columns
+        return self.policy.unlisted_columns((*names, *([self.study.id] if self.study.id else [])))
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the site would answer everything."""
+        return not self.refused_questions and not self.refused_columns and self.is_affordable
 
     @cached_property
     def weighs_rows(self) -> bool:
@@ -133,7 +166,7 @@ class SitePlan:
 
     @cached_property
     def _estimator(self) -> FederatedEstimator:
-        return self.study.make_estimator(tuple(self.study.schema) or None)
+        return self.study.make_estimator(encoded_names(self.study.schema) or None)
 
     @property
     def is_affordable(self) -> bool:
@@ -169,9 +202,10 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
     own = set() if study.aggregation.mode == "plain" else COUNTS_OF_SITES  # under masks they stay at the site
     own = own | ({column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set())
     own |= {floored_opening.hide_counts_from_coordinator.name} if _tests_counts(study) else set()
-    rehearsal = _rehearse(alone, fed)
+    rehearsal, model = rehearse_study(alone, fed)
     noted = [(call, release) for call, release in rehearsal if call.handler not in own]
-    known = {call.question_digest for call, _ in _rehearse(alone, _federation_of_other_rows(fed, party), strict=False)}
+    others, _ = rehearse_study(alone, federation_of_other_rows(fed, party), strict=False)
+    known = {call.question_digest for call, _ in others}
     return SitePlan(
         study,
         party,
@@ -181,97 +215,48 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         (
             *_key_questions(study, noted),
             *_add_uncertain_questions(
-                study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))
+                study, list(_plan_questions(noted, known, RehearsalGate(study, own_data, policy)))
             ),
         ),
         price := _sum_prices(noted),
-        _count_shown_rows(own_data, rehearsal, study.missing),
+        _count_shown_rows(own_data, rehearse_own_parts(study, alone) or rehearsal, study.missing)
+        if study.split == "rows"
+        else None,
         max_opened_sums(study, _max_rounds(study), _max_fits(study)) if study.split == "rows" else 0,
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
+        find_table_risks(
+            own_data,
+            study.missing,
+            max(policy.min_cell, opening_floor(study)) or DEFAULT_FLOOR,
+            policy.max_share,
+            labels_of_rehearsal(model, own_data, study.split),
+        ),
     )
 
 
 def _count_shown_rows(site_data: SiteData, rehearsal: list[tuple[Call, Release]], missing: str) -> int | None:
-    """Return how many rows the product's attacks recover from the sums that the rehearsal opened over this site's rows.
+    """Return how many of this site's rows the product's attacks recover from the sums and points of the rehearsal.
 
     Rows with missing values are not attacked.
     """
-    opened = OpenedSums()
+    opened, points = OpenedSums(), list[Observation]()
     for call, release in rehearsal:
+        handler = HANDLERS[call.handler]
         if call.want == "total":
-            opened.add(call.step, HANDLERS[call.handler], call.cohort, call.message, release)
-    if opened.is_empty or missing == "partial":
+            opened.add(call.step, handler, call.cohort, call.message, release)
+        elif "points" in handler.classes:
+            points.append(observe(call.step, handler, call.cohort, call.message, release))
+    if (opened.is_empty and not points) or missing == "partial":
         return None
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
-    return int(opened.recovered_rows(rows[~np.isnan(rows).any(axis=1)]).sum())
+    rows = rows[~np.isnan(rows).any(axis=1)]
+    shown = np.zeros(len(rows), np.bool_) if opened.is_empty else opened.recovered_rows(rows)
+    return int((shown | rows_shown_as_points(points, rows)).sum())
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
     """Return the privacy cost of a rehearsal's questions for each row, in rho."""
     return math.fsum(call.message.price.rho for call, _ in noted if isinstance(call.message, PricedQuestion))
-
-
-class _RecordingEngine:
-    """An engine that records questions and answers."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.exchanges: list[tuple[Call, Release]] = []
-
-    @property
-    def parties(self) -> tuple[PartyId, ...]:
-        return self.engine.parties
-
-    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
-        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        self.exchanges += [(calls[p], reply.release) for p, reply in replies.items() if isinstance(reply, SealedAnswer)]
-        return replies
-
-
-class _OtherRows(DerivedSource):
-    """Different rows of the same kind: every second row, divided by eight, so that bounds still hold."""
-
-    def blocks(self) -> Iterator[Array]:
-        return (block[:, ::2] / 8 for block in self.source.blocks())
-
-    def ids(self) -> Any:
-        ids = self.source.ids()
-        return None if ids is None else ids[::2]
-
-
-class _RehearsalGate:
-    """The site's gate, used as in a real run, with the same cohort and masks; nothing is sent."""
-
-    def __init__(self, study: Study, site_data: SiteData, policy: Policy) -> None:
-        self.mode = study.aggregation.mode
-        self.cohort = tuple(site.name for site in study.sites)
-        self.run = f"plan-{digest_study(study.text)}"
-        self.site_data = site_data
-        everyone = Vaults(Identity.new(), dict.fromkeys(self.cohort, b""))
-        self.gate = Gate(site_data.party, policy, Ledger(), lambda: everyone)
-
-    @property
-    def has_abstained(self) -> bool:
-        """Whether the site has abstained."""
-        return self.gate.ledger.tally(self.run).abstained is not None
-
-    def is_masked(self, call: Call) -> bool:
-        return self.mode != "plain" and call.want == "total"
-
-    def judge_answer(self, call: Call, release: Release) -> str | None:
-        """Return the code of the refusal, or None."""
-        handler = HANDLERS[call.handler]
-        masks = "lasting-1" if self.is_masked(call) else None
-        real = replace(call, run=self.run, cohort=self.cohort, masks=masks, is_encrypted=self.mode == "blind")
-        context = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(handler, call.message))
-        try:
-            release = self.gate.receive(handler, release)
-        except NotAsDeclared:
-            return "not-as-declared"
-        code = self.gate.admit(real, handler, context.rows) or self.gate.judge(real, handler, release, context)
-        if code is None:
-            self.gate.record_as_sent(real, release, wire.encoded_size(release))
-        return code
 
 
 def _site_alone(study: Study, party: PartyId, source: Any) -> StudySite:
@@ -282,39 +267,8 @@ def _site_alone(study: Study, party: PartyId, source: Any) -> StudySite:
     return replace(own, source=source, policy="none")
 
 
-def _rehearse(study: Study, fed: Federation, *, strict: bool = True) -> list[tuple[Call, Release]]:
-    """Return every question of a run on one site's rows, with its answer."""
-    engine = _RecordingEngine(fed.engine)
-    fed.engine = engine
-    fed.use_engine(engine)
-    try:
-        _run_study(study, fed)
-    except FedclustError:
-        if strict:
-            raise
-    return engine.exchanges
-
-
-def _run_study(study: Study, fed: Federation) -> None:
-    estimator, choice = study.make_estimator(fed.columns), study.cluster.choice
-    if choice is not None:
-        found = select_k(estimator, fed, choice.ks, **choice.options)
-        describe(found.model, fed, found)
-        return
-    if "tol" in estimator.get_params():
-        estimator.set_params(tol=None)  # the maximum number of rounds
-    describe(estimator.fit(fed), fed)
-
-
-def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
-    own_data = fed.site_data[party]
-    return federation_with_data(
-        fed, {party: (SiteData(party, _OtherRows(own_data.source), own_data.schema), PROFILES["none"])}
-    )
-
-
 def _plan_questions(
-    noted: list[tuple[Call, Release]], known: set[str], rules: _RehearsalGate
+    noted: list[tuple[Call, Release]], known: set[str], rules: RehearsalGate
 ) -> Iterator[PlannedQuestion]:
     """Yield one line per question; a question that is only sometimes known in advance has two lines."""
     found: dict[tuple[str, bool], PlannedQuestion] = {}
@@ -392,4 +346,4 @@ def _max_fits(study: Study) -> int:
 
 
 def _max_rounds(study: Study) -> int:
-    return int(study.make_estimator(tuple(study.schema) or None).get_params().get("max_iter") or 0)
+    return int(study.make_estimator(encoded_names(study.schema) or None).get_params().get("max_iter") or 0)

@@ -9,6 +9,7 @@ from fedclust.algorithms.shared import cell_sums
 from fedclust.algorithms.shared.spread_free_centers import MAX_START_ASKS
 from fedclust.app.study.study_parts import Study
 from fedclust.models.centers_checks import TREE_INITS
+from fedclust.questions.schema import encoded_names
 
 START_QUESTIONS = (
     cell_sums.scatter_sums.name,
@@ -40,7 +41,7 @@ def opening_allowances(study: Study, max_rounds: int, max_fits: int) -> dict[str
 
 def start_allowances(study: Study) -> dict[str, int]:
     """Return the largest number of answers to each question of the start; empty if the study has another start."""
-    init = study.make_estimator(tuple(study.schema) or None).get_params().get("init")
+    init = study.make_estimator(encoded_names(study.schema) or None).get_params().get("init")
     if study.split != "rows" or not isinstance(init, str) or init not in TREE_INITS:
         return {}
     choice = study.cluster.choice

@@ -21,6 +21,7 @@ from fedclust.cli import (
     demo,
     enrol_verb,
     export_verb,
+    rehearse_verb,
     report_verb,
     run_verb,
     site_verbs,
@@ -52,6 +53,7 @@ def make_parser() -> OneLineParser:
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
     demo.add_demo_verb(verbs)
     run_verb.add_run_verb(verbs)
+    rehearse_verb.add_rehearse_verb(verbs)
     enrol_verb.add_enrol_verb(verbs)
     coordinate_verbs.add_coordinate_verbs(verbs)
     update_verb.add_update_verb(verbs)

@@ -190,6 +190,8 @@ REMEDIES = {
     "answers would reveal those rows",
     "not-approved": "its steward has not approved this version of the study; the steward can approve it with "
     "`fedclust site plan`",
+    "column-not-allowed": "its policy lists the columns that may be used, and the study uses another one; "
+    "`fedclust site plan` at the site names it; leave it out of the study, or ask the site to list it in `columns`",
     "not-a-sum": "it was asked to send its own answer, but this answer may leave only as part of a sum",
     "bad-data": "its data cannot be used; trouble.log at the site says why",
     "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",
@@ -219,6 +221,7 @@ REMEDIES = {
 STUDY_REFUSALS = frozenset(  # a changed study can fix these; a site that keeps its rules cannot
     {
         "too-few-parties",
+        "column-not-allowed",
         "aggregation-too-weak",
         "points-not-allowed",
         "not-as-declared",

@@ -9,6 +9,14 @@ class StudyError(FedclustError, ValueError):
     """The study, or a parameter of an estimator, cannot be carried out as written."""
 
 
+class RuleRefusal(StudyError):
+    """A site's own rules refuse a study before any question; of this error only `code` leaves the site."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class DataError(FedclustError, ValueError):
     """A site's rows cannot be used; the message names the site and the column, never a value."""
 

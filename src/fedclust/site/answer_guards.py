@@ -64,7 +64,10 @@ def check_number_count(a: AnswerContext) -> str | None:
     q = a.question
     if not q.policy.max_ratio or not q.tally.reveals_more(variant_of_answer(q.call, a.release)):
         return None
-    count = q.tally.numbers + count_numbers(a.release, all_counts=q.handler.is_foreign)
+    added = count_numbers(a.release, all_counts=q.handler.is_foreign)
+    if not added:  # such as keys, for which the rows were not even counted
+        return None
+    count = q.tally.numbers + added
     return "too-many-numbers" if count > q.policy.max_ratio * q.rows * max(1, len(a.site.columns)) else None
 
 

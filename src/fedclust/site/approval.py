@@ -1,4 +1,4 @@
-"""A steward's signed approval of one study at one site, under the site's current policy and until an expiry date.
+"""An approval of one study at one site, signed by its stewards, under the current policy and until an expiry date.
 
 An approval covers the study by its digest, which is part of the run's name and so of every call. It also covers the
 policy, the noise on the rows, the keys of the sites that take part, the version, an expiry date, and for each question
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import Any
 
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import RuleRefusal
 from fedclust.privacy.keys import Identity, is_signed_by
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
 
-APPROVAL_FORMAT, APPROVAL_VERSION = "fedclust-approval", 3
-SIGNATURE_CONTEXT = b"fedclust approval 3\n"
+APPROVAL_FORMAT, APPROVAL_VERSION = "fedclust-approval", 4
+SIGNATURE_CONTEXT = b"fedclust approval 4\n"
+Signatures = Mapping[bytes, bytes]  # of an approval, by the public key of the steward
 
 
 @dataclass(frozen=True)
@@ -105,32 +106,55 @@ def roster_digest(roster: Mapping[str, bytes]) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
-def sign_terms(terms: ApprovalTerms, steward: Identity) -> str:
-    """Return the text of an approval file."""
+def sign_terms(terms: ApprovalTerms, steward: Identity, signed: Signatures | None = None) -> str:
+    """Return the text of an approval file with a steward's signature added to those of `signed`."""
+    signatures = {**(signed or {}), steward.public: steward.sign(terms.signed_bytes)}
     document = {
         "format": APPROVAL_FORMAT,
         "version": APPROVAL_VERSION,
         **asdict(terms),
-        "steward": steward.public.hex(),
-        "signature": steward.sign(terms.signed_bytes).hex(),
+        "signatures": {public.hex(): signature.hex() for public, signature in signatures.items()},
     }
     return json.dumps(document, indent=1) + "\n"
 
 
-def read_terms(path: Path, steward: bytes) -> ApprovalTerms:
-    """Return the terms in an approval file if this site's steward signed them."""
+def read_terms(path: Path, stewards: Collection[bytes], needed: int = 1) -> ApprovalTerms:
+    """Return the terms in an approval file if enough of this site's stewards signed them, and nobody else."""
+    terms, signatures = read_signed_terms(path, stewards)
+    if len(signatures) < needed:
+        raise RuleRefusal(
+            "not-approved",
+            f"{path} has {len(signatures)} of the {needed} signatures that this site requires; another steward must "
+            "sign it with: fedclust site plan --approve",
+        )
+    return terms
+
+
+def read_signed_terms(path: Path, stewards: Collection[bytes]) -> tuple[ApprovalTerms, Signatures]:
+    """Return the terms in an approval file and the signatures of this site's stewards; refuse any other signature."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if (document.pop("format"), document.pop("version")) != (APPROVAL_FORMAT, APPROVAL_VERSION):
-            raise StudyError(f"{path} is an approval for another version of fedclust; approve the study again")
-        signature = bytes.fromhex(document.pop("signature"))
-        document.pop("steward")
+            raise RuleRefusal(
+                "not-approved", f"{path} is an approval for another version of fedclust; approve the study again"
+            )
+        # Written in another case, the key of a steward would count twice; as bytes, it counts once.
+        signatures = {bytes.fromhex(key): bytes.fromhex(own) for key, own in document.pop("signatures").items()}
         terms = ApprovalTerms(**document)
         date.fromisoformat(terms.expires)
     except FileNotFoundError:
-        raise StudyError(f"there is no approval at {path}; create one with fedclust site plan --approve") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise StudyError(f"{path} is not an approval; create one with fedclust site plan --approve") from None
-    if not is_signed_by(steward, signature, terms.signed_bytes):
-        raise StudyError(f"{path} was altered, or not signed by this site's steward; approve the study again")
-    return terms
+        raise RuleRefusal(
+            "not-approved", f"there is no approval at {path}; create one with fedclust site plan --approve"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, RuleRefusal):
+            raise
+        raise RuleRefusal(
+            "not-approved", f"{path} is not an approval; create one with fedclust site plan --approve"
+        ) from None
+    text = terms.signed_bytes
+    if not signatures or not all(key in stewards and is_signed_by(key, own, text) for key, own in signatures.items()):
+        raise RuleRefusal(
+            "not-approved", f"{path} was altered, or not signed by this site's steward; approve the study again"
+        )
+    return terms, signatures

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
 from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import RuleRefusal, StudyError
 from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.release import FieldClass
 from fedclust.site.listed_questions import LISTED_QUESTIONS
@@ -26,7 +27,7 @@ KNOWN_CLASSES: frozenset[FieldClass] = frozenset(
 
 @dataclass(frozen=True)
 class Policy:
-    """Rules that a gate enforces, each a number or a yes; 0 means no rule. The page "Site policy" explains each rule.
+    """Rules that a site enforces, each a number or a yes; 0 means no rule. The page "Site policy" explains each rule.
 
     A question is answered if the policy allows its package and the class of every field of its answer, and if it is not
     withheld. Of fedclust's own questions, only the listed ones are answered. `handlers` allows only the questions that
@@ -55,6 +56,8 @@ class Policy:
     packages: frozenset[str] | None = OWN_PACKAGES  # packages whose questions are answered; None: all packages
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] | None = None
+    columns: frozenset[str] | None = None  # the only columns that a study may use; None: all columns
+    signatures: int = 1  # of different stewards, that an approval needs
 
     def allows(self, handler: Handler[Any, Any]) -> bool:
         """Return whether a question may be asked at all; a question that is not listed may not."""
@@ -68,11 +71,26 @@ class Policy:
             return True
         return handler.package in self.packages and (handler.is_foreign or handler.name in LISTED_QUESTIONS)
 
+    def unlisted_columns(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the columns that a study may not use, of those that it uses."""
+        return () if self.columns is None else tuple(name for name in names if name not in self.columns)
+
+    def refuse_unlisted_columns(self, names: Iterable[str], party: str) -> None:
+        """Refuse a study that uses other columns than the listed ones, before any question."""
+        if unlisted := self.unlisted_columns(names):
+            named = ", ".join(f"'{name}'" for name in unlisted)
+            raise RuleRefusal(
+                "column-not-allowed",
+                f"the study uses {named}, which `columns` in the policy of site '{party}' does not list; leave "
+                f"{'it' if len(unlisted) == 1 else 'them'} out of the study, or ask the site to list "
+                f"{'it' if len(unlisted) == 1 else 'them'}",
+            )
+
     @cached_property
     def has_no_rules(self) -> bool:
-        """Whether the policy has no rules except the list of questions."""
+        """Whether the policy has no rules for answers except the list of questions."""
         plain = Policy(self.name)
-        listed = ("name", "classes", "packages", "handlers", "withheld")
+        listed = ("name", "classes", "packages", "handlers", "withheld", "columns", "signatures")
         return all(vars(self)[f.name] == vars(plain)[f.name] for f in fields(self) if f.name not in listed)
 
     @cached_property

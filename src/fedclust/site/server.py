@@ -83,6 +83,7 @@ class SiteServer:
         floored: bool = False,
         needs_alignment: bool = False,
     ) -> None:
+        policy.refuse_unlisted_columns(site_data.schema or site_data.source.columns, site_data.party)
         self.site_data = site_data
         noise_budget = NoiseBudget(policy, folder, durable=durable)
         ledger = Ledger(folder, durable=durable)
@@ -123,6 +124,10 @@ class SiteServer:
             order = wire.decode(RowOrder, path.read_bytes()) if path is not None and found else None
             self._data_by_run[run] = self.site_data if order is None else self.site_data.with_order(order)
         return self._data_by_run[run]
+
+    def share_memory(self, other: SiteServer) -> None:
+        """Remember from now on what another server over the same rows remembers, as a rehearsal needs it."""
+        self.memory, self._data_by_run = other.memory, other._data_by_run
 
     def answer(self, call: Call) -> SealedAnswer | Refusal:
         """Return the answer to a call, or a code; in blind mode the code is encrypted too."""

@@ -19,7 +19,7 @@ from typing import Self
 from fedclust.core import wire
 from fedclust.core.atomic_files import log_error, write_file
 from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, SealedAnswer
-from fedclust.core.errors import DataError, RunFailed, StudyError, WireError
+from fedclust.core.errors import DataError, RuleRefusal, RunFailed, StudyError, WireError
 from fedclust.core.file_locks import locked_folder
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
@@ -134,7 +134,7 @@ class SiteSession:
         try:
             self._site_server, self._served_run = self._open_server(greeting.study), greeting.run
         except StudyError as error:
-            return self._log_failure("another-study", error)
+            return self._log_failure(error.code if isinstance(error, RuleRefusal) else "another-study", error)
         except DataError as error:
             return self._log_failure("bad-data", error)
         except Exception as error:  # noqa: BLE001 every error stays at the site

@@ -5,10 +5,9 @@ The site writes this file and keeps it. Nothing that comes from a study or a coo
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -16,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core.atomic_files import write_file
-from fedclust.core.effects import HANDLERS
 from fedclust.core.errors import StudyError
-from fedclust.core.release import FIELD_CLASSES
-from fedclust.privacy.accountant import MAX_DELTA
 from fedclust.privacy.keys import Identity
 from fedclust.questions.schema import Schema
 from fedclust.site.approval import Approval, read_terms, roster_digest
-from fedclust.site.policy import AGGREGATION_STRENGTH, PROFILES, Policy
+from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
+from fedclust.site.site_file_keys import POLICY_KEYS, ROW_NOISE_KEYS, SITE_FILE_KEYS, check_keys
 from fedclust.site.sources import open_source, sort_by_id
-from fedclust.site.sources.noised_rows import MECHANISMS, LocalNoise, NoisedSource
+from fedclust.site.sources.noised_rows import LocalNoise, NoisedSource
 from fedclust.site.vault import Vaults
 
 SITE_ONLY_KEYS = (
@@ -45,92 +42,6 @@ def find_site_only_keys(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class KeyRule:
-    """The valid values of a key, in words and as a test."""
-
-    description: str
-    is_valid: Callable[[Any], bool]
-
-
-def _is_whole_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-
-
-def _are_handler_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name in HANDLERS for name in value)
-
-
-COUNT_RULE = KeyRule("a whole number; 0 means no rule", _is_whole_number)
-BOOLEAN_RULE = KeyRule("true or false", lambda value: isinstance(value, bool))
-TEXT_RULE = KeyRule("a text", lambda value: isinstance(value, str) and bool(value))
-TABLE_RULE = KeyRule("a table", lambda value: isinstance(value, dict))
-QUESTIONS_RULE = KeyRule('a list of questions, such as ["bounds.count_rows", "row_split.moments"]', _are_handler_names)
-SITE_FILE_KEYS = {
-    "name": TEXT_RULE,
-    "source": KeyRule(
-        'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
-        lambda value: TEXT_RULE.is_valid(value) or (isinstance(value, dict) and set(value) <= {"sql", "database"}),
-    ),
-    "id": TEXT_RULE,
-    "state": TEXT_RULE,
-    "identity": TEXT_RULE,
-    "coordinator": TEXT_RULE,
-    "steward": TEXT_RULE,
-    "approval": TEXT_RULE,
-    "policy": TABLE_RULE,
-    "noise": TABLE_RULE,
-    "roster": TABLE_RULE,
-}
-POLICY_KEYS = {
-    "profile": KeyRule(f"one of {', '.join(PROFILES)}", lambda value: value in PROFILES),
-    "min_rows": COUNT_RULE,
-    "min_cell": COUNT_RULE,
-    "max_share": KeyRule("a number from 0 to 1; 0 means no rule", lambda value: _is_number(value) and value <= 1),
-    "max_ratio": KeyRule("a number of at least 0; 0 means no rule", _is_number),
-    "min_parties": COUNT_RULE,
-    "aggregation": KeyRule(f"one of {', '.join(AGGREGATION_STRENGTH)}", lambda value: value in AGGREGATION_STRENGTH),
-    "one_cohort": BOOLEAN_RULE,
-    "groups": BOOLEAN_RULE,
-    "cohort_gap": COUNT_RULE,
-    "points": BOOLEAN_RULE,
-    "weights": BOOLEAN_RULE,
-    "rounding": COUNT_RULE,
-    "max_calls": COUNT_RULE,
-    "epsilon": KeyRule("a number of at least 0; 0 means no rule", _is_number),
-    "delta": KeyRule(
-        f"a number from 0 to {MAX_DELTA:g}; 0 means 1e-6", lambda value: _is_number(value) and value <= MAX_DELTA
-    ),
-    "max_ids": KeyRule("a number of at least 0; 0 means no rule", _is_number),
-    "max_alignments": COUNT_RULE,
-    "handlers": QUESTIONS_RULE,
-    "withheld": QUESTIONS_RULE,
-    "packages": KeyRule(
-        'a list of Python packages, such as ["fedclust", "our_methods"]',
-        lambda value: isinstance(value, list) and all(isinstance(name, str) and name for name in value),
-    ),
-    "classes": KeyRule(
-        f"a list of classes from {', '.join(FIELD_CLASSES)}",
-        lambda value: isinstance(value, list) and set(map(str, value)) <= set(FIELD_CLASSES),
-    ),
-}
-
-
-POSITIVE_RULE = KeyRule("a number above 0", lambda value: _is_number(value) and value > 0)
-ROW_NOISE_KEYS = {
-    "epsilon": POSITIVE_RULE,
-    "bounds": KeyRule(
-        "a pair [low, high], or a table of such pairs by column", lambda value: isinstance(value, (list, dict))
-    ),
-    "mechanism": KeyRule(f"one of {', '.join(MECHANISMS)}", lambda value: value in MECHANISMS),
-    "budget": POSITIVE_RULE,
-}
-
-
-@dataclass(frozen=True)
 class SiteFile:
     """A site file, validated."""
 
@@ -140,7 +51,7 @@ class SiteFile:
     id: str | None = None
     state: Path | None = None
     identity: Path | None = None
-    steward: Path | None = None
+    stewards: tuple[Path, ...] = ()  # public keys of those who sign approvals
     approval: Path | None = None
     coordinator: bytes | None = None
     noise: LocalNoise | None = None  # the only noise under which rows are read
@@ -190,16 +101,20 @@ class SiteFile:
 
     def load_approval(self) -> Approval | None:
         """Return the approval that this site requires, as its file is now; None if it requires none."""
-        if self.approval is None or self.steward is None:
+        if self.approval is None or not self.stewards:
             return None
         return Approval(
-            read_terms(self.approval, read_public_key(self.steward)),
+            read_terms(self.approval, self.steward_keys(), self.policy.signatures),
             self.name,
             self.policy.digest,
             roster_digest(self.roster),
             version("fedclust"),
             self.noise.digest if self.noise else "",
         )
+
+    def steward_keys(self) -> frozenset[bytes]:
+        """Return the public keys of the stewards."""
+        return frozenset(map(read_public_key, self.stewards))
 
     @property
     def rehearsal_source(self) -> Any:
@@ -228,7 +143,7 @@ def read_site_file(path: str | Path) -> SiteFile:
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
-        top = _check_table(tomllib.loads(text), SITE_FILE_KEYS, str(path))
+        top = check_keys(tomllib.loads(text), SITE_FILE_KEYS, str(path))
     except FileNotFoundError:
         raise StudyError(f"there is no site file at {path}; check the path") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -244,10 +159,9 @@ def read_site_file(path: str | Path) -> SiteFile:
             "how much it has spent"
         )
     folder = path.parent
-    places = {
-        key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top
-    }
-    noise = _check_table(top.get("noise", {}), ROW_NOISE_KEYS, f"[noise] of {path}")
+    places = {key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "approval") if key in top}
+    stewards = [top["steward"]] if isinstance(top.get("steward"), str) else top.get("steward", [])
+    noise = check_keys(top.get("noise", {}), ROW_NOISE_KEYS, f"[noise] of {path}")
     if noise and ("epsilon" not in noise or "state" not in top):
         raise StudyError(
             f"{path} has [noise], which needs `epsilon`, and `state` for the folder that stores noised rows; set both"
@@ -260,10 +174,24 @@ def read_site_file(path: str | Path) -> SiteFile:
         noise=LocalNoise(**noise, folder=places["state"] / "noise") if noise else None,
         coordinator=parse_key(top["coordinator"], f"coordinator in {path}") if "coordinator" in top else None,
         roster=parse_roster(top.get("roster", {}), path),
+        stewards=tuple(folder / Path(text).expanduser() for text in stewards),
         **places,
     )
     _check_identity(site)
+    _check_signatures(site, path)
     return site
+
+
+def _check_signatures(site: SiteFile, path: Path) -> None:
+    """Refuse a file that requires more signatures than its stewards can give."""
+    needed, stewards = site.policy.signatures, len(site.stewards)
+    if needed > 1 and needed > stewards:
+        raise StudyError(
+            f"{path} requires {needed} signatures but names {stewards} {'steward' if stewards == 1 else 'stewards'}; "
+            "list the public key of each in `steward`, and set `approval`"
+        )
+    if stewards > 1 and len(site.steward_keys()) < stewards:
+        raise StudyError(f"{path} names the same key for two stewards; each steward needs a key of their own")
 
 
 def _check_identity(site: SiteFile) -> None:
@@ -286,7 +214,7 @@ def _check_identity(site: SiteFile) -> None:
 
 def policy_from_table(table: Mapping[str, Any], place: str) -> Policy:
     """Return a profile, or no profile, with single rules changed."""
-    _check_table(table, POLICY_KEYS, place)
+    check_keys(table, POLICY_KEYS, place)
     base = PROFILES[table["profile"]] if "profile" in table else Policy("own")
     rules: dict[str, Any] = {
         name: frozenset(v) if isinstance(v, list) else v for name, v in table.items() if name != "profile"
@@ -375,20 +303,3 @@ def _resolve_source(given: Any, folder: Path) -> Path | str | Mapping[str, str]:
     if "://" in database:
         return dict(given)
     return {**given, "database": str(folder / Path(database).expanduser())}
-
-
-def _check_table(table: Mapping[str, Any], known: Mapping[str, KeyRule], place: str) -> Mapping[str, Any]:
-    for name, value in table.items():
-        if name not in known:
-            raise StudyError(
-                f"{place} has an unknown key '{name}'; "
-                f"{_suggest_key(name, known) or 'valid keys are ' + ', '.join(known)}"
-            )
-        if not known[name].is_valid(value):
-            raise StudyError(f"{name} in {place} is not valid; it must be {known[name].description}")
-    return table
-
-
-def _suggest_key(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word.casefold(), list(known), n=1)
-    return f"did you mean '{close[0]}'?" if close else ""

@@ -69,6 +69,11 @@ class OpenedSums:
         return rows_by_differences(self.cells(rows), rows) | _rows_at(by_attacks, rows)
 
 
+def rows_shown_as_points(seen: Sequence[Observation], rows: Floats) -> Bools:
+    """Return which rows a site sent as points of its own answers."""
+    return _rows_at(attacks.attack_shown_points(tuple(seen)), rows)
+
+
 def _rows_at(points: Sequence[RecoveredPoint], rows: Floats) -> Bools:
     """Which rows are exactly at some of the points."""
     reach = EXACT_TOLERANCE * np.abs(rows).max(axis=0, initial=0.0)

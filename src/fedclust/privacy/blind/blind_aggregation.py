@@ -175,6 +175,11 @@ def encrypt_code(code: str, call: Call, vault: Vault) -> str:
     return _encrypt_answer(_read_vault(vault, "group.answer_key"), code.ljust(CODE).encode(), call.run, call.step).hex()
 
 
+def decrypt_own_code(text: str, call: Call, vault: Vault) -> str:
+    """Return the code of a refusal that this site encrypted for the lead."""
+    return _decrypt_answer(_read_vault(vault, "group.answer_key"), bytes.fromhex(text), call.run, call.step).decode()
+
+
 @dataclass(frozen=True)
 class GroupKeys:
     """What a lead keeps of one group key: the key, its messages to everyone, and the keys of everyone's answers."""
