@@ -190,6 +190,8 @@ REMEDIES = {
     "answers would reveal those rows",
     "not-approved": "its steward has not approved this version of the study; the steward can approve it with "
     "`fedclust site plan`",
+    "not-in-study": "the study that it serves does not ask this question: a number of clusters, a unit, a price or "
+    "another part of it differs; all sites must run the same version of fedclust and serve the same study",
     "not-a-sum": "it was asked to send its own answer, but this answer may leave only as part of a sum",
     "bad-data": "its data cannot be used; trouble.log at the site says why",
     "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",

@@ -17,6 +17,7 @@ from fedclust.core.release import Release, additive_counts, counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
+from fedclust.questions.question_contracts import fits_gap_counts
 
 MISSING_RULES = ("refuse", "drop", "partial")
 
@@ -44,7 +45,7 @@ class RowCensus(Release):
     gaps: int = counts("the number of missing values in this site's rows; the result shows it", hide_small=False)
 
 
-@handler(releases=RowCensus)
+@handler(releases=RowCensus, contract=fits_gap_counts)
 def census(site: Site, ask: GapCountsQuestion) -> RowCensus:  # noqa: ARG001
     """Count this site's rows that take part, rows that are left out, and missing values."""
     return RowCensus(site.rows, site.left_out, int(site.gaps.sum()))
@@ -56,7 +57,7 @@ class GapCounts(Release):
     rows: Exact = additive_counts("the total number of rows, including rows that are left out")
 
 
-@handler(releases=GapCounts)
+@handler(releases=GapCounts, contract=fits_gap_counts)
 def count_gaps(site: Site, ask: GapCountsQuestion) -> GapCounts:  # noqa: ARG001
     """Count the missing values of each column."""
     return GapCounts(Exact.from_counts(site.gaps), Exact.from_counts(site.rows + site.left_out))

@@ -22,6 +22,7 @@ from fedclust.core.types import Array, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, exact_sums
 from fedclust.kernels import gap_sweep as gapped
 from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
+from fedclust.questions.question_contracts import fits_products, fits_spread
 from fedclust.questions.standardisation import ColumnStatistics
 
 MAX_PLANE_COLUMNS = 64  # whose products are 2,080 numbers
@@ -83,7 +84,7 @@ def _rows_with_both(site: Site, ask: ProductsQuestion) -> Floats:
     return tally_unit_weights(there[np.triu_indices(len(ask.columns))])
 
 
-@handler(releases=DeviationProducts, row_weights=_rows_with_both)
+@handler(releases=DeviationProducts, row_weights=_rows_with_both, contract=fits_products)
 def deviation_products(site: Site, ask: ProductsQuestion) -> DeviationProducts:
     """Sums over rows of the products of deviations, by pairs of columns."""
     one, other = np.triu_indices(len(ask.columns))
@@ -144,7 +145,7 @@ class SpreadSums(Release):
     squares: Exact = additive("for each centre, the sum of the products of these offsets")
 
 
-@handler(releases=SpreadSums)
+@handler(releases=SpreadSums, contract=fits_spread)
 def spread_sums(site: Site, ask: SpreadQuestion) -> SpreadSums:
     """Counts and offsets in the plane of the rows nearest to each centre."""
     clusters = len(ask.centers)

@@ -20,6 +20,7 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.units import TERM_BITS, bounds_above, closer_bounds, unit_of
+from fedclust.questions.question_contracts import fits_column_sums
 
 MAX_LOOKS = 3  # at squared deviations, until they show their digits
 CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
@@ -52,7 +53,7 @@ class ColumnSums(Release):
         return super().plausible(parts, ask) & ((values >= least) & (values <= most)).all(axis=1)
 
 
-@handler(releases=ColumnSums)
+@handler(releases=ColumnSums, contract=fits_column_sums)
 def column_sums(site: Site, ask: ColumnSumsQuestion) -> ColumnSums:
     """How many values a column has, and the sum of x or of (x - mean)^2 over them."""
     found: list[Exact] = []
