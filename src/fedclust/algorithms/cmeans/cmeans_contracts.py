@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedclust.algorithms.cmeans.rows_with_gaps import GapCentersQuestion
 
 C_MEANS = ("k-means", "fuzzy-c-means")
-SUMMED_METHODS = (*C_MEANS, "k-fed", "mufc")  # they ask for the sums around centres
+SUMMED_METHODS = (*C_MEANS, "k-fed", "mufc", "averaged-fuzzy-c-means", "gradient-fuzzy-c-means")
 FLOOR_QUESTION_CELLS = 4  # times the cells of a start or a fit, and as many more: cells of a cut and of no group
 
 
