@@ -130,6 +130,10 @@ def site_file_text(site: str, roster: Mapping[str, bytes], coordinator: bytes, e
     least = (
         f'aggregation = "{enrolment.study.aggregation.mode}"\n' if enrolment.study.aggregation.mode != "plain" else ""
     )
+    noise = enrolment.study.noise
+    if noise:
+        least += f"epsilon = {float(noise['epsilon'])!r}\n"
+        least += f"delta = {float(noise['delta'])!r}\n" if "delta" in noise else ""
     return (
         f"# The rules of this site for the study '{enrolment.study.name}'. Only the site's own staff "
         f"should change this file.\n"

@@ -23,6 +23,7 @@ from fedclust.kernels.units import TERM_BITS, bounds_above, closer_bounds, unit_
 from fedclust.questions.question_contracts import fits_column_sums
 
 MAX_LOOKS = 3  # at squared deviations, until they show their digits
+FLAG_TOLERANCE = 1e-9  # of the variance of a column of zeros and ones
 CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
 
 
@@ -116,6 +117,20 @@ def _squared_deviations(view: View, mean: Floats, parties: tuple[PartyId, ...]) 
 
 def _sums_and_counts(found: ColumnSums) -> tuple[Floats, Ints]:
     return found.sums.to_floats(), np.array(found.counts.to_integers(), np.int64)
+
+
+def rare_levels(view: View, found: ColumnStatistics, floor: int) -> Bools:
+    """Which columns of zeros and ones have fewer than `floor` rows, over all sites, with the rarer value.
+
+    A product of such a column with another one would show the values of these few rows. Of a column of zeros and ones,
+    the squares add up to the same as the values.
+    """
+    spread = np.ones(len(found.mean)) if view.spread is None else view.spread
+    mean, sd = view.to_original_units(found.mean[None, :])[0], found.sd * spread
+    fraction = np.minimum(mean, 1 - mean)
+    variance = mean * (1 - mean)
+    flags = (fraction > 0) & (np.abs(sd * sd - variance) <= FLAG_TOLERANCE * np.abs(variance))
+    return np.asarray(flags & (np.rint(fraction * found.counts) < floor))
 
 
 def standardise(view: View) -> Protocol[View]:

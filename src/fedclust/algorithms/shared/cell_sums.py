@@ -50,10 +50,14 @@ class SampleQuestion(ViewedQuestion, AgreedValuesQuestion):
 
 @dataclass(frozen=True)
 class ScatterQuestion(SampleQuestion):
-    """Sum the products y (directions' y)^T; without directions the upper triangle of y y^T. |y| is at most `reach`."""
+    """Sum the products y (directions' y)^T; without directions the upper triangle of y y^T. |y| is at most `reach`.
+
+    In `rare` columns every y counts as 0.
+    """
 
     reach: Floats
     directions: Floats | None
+    rare: Ints
 
     @cached_property
     def units(self) -> Units:
@@ -105,6 +109,7 @@ def scatter_sums(site: Site, ask: ScatterQuestion) -> ScatterSums:
     units, rows = ask.units, 0
     sums = Sums.zeros(units.max(axis=1), units, 0)
     for y in _deviations(site, ask, ask.reach):
+        y[ask.rare] = 0.0
         by = y if ask.directions is None else project(y, ask.directions)
         exact.add_weighted(sums, y, np.concatenate([by, np.ones((1, y.shape[1]))]))
         rows += y.shape[1]

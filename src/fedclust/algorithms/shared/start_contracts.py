@@ -14,6 +14,7 @@ from fedclust.core.study_terms import (
     farthest_points,
     fits_points,
     is_at_most,
+    is_subset,
     is_vector,
 )
 from fedclust.core.types import Array
@@ -71,8 +72,8 @@ def fits_scatter(terms: StudyTerms, ask: ScatterQuestion) -> bool:
     """Products of columns with each other or with a few directions."""
     if not (is_sample(terms, ask) and is_reach(terms, ask.view, ask.mean, ask.reach)):
         return False
-    directions = ask.directions
-    return directions is None or _are_directions(terms, directions)
+    directions, rare = ask.directions, is_subset(ask.rare, terms.columns)
+    return rare and (directions is None or _are_directions(terms, directions))
 
 
 def _are_directions(terms: StudyTerms, axes: Array) -> bool:
