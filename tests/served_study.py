@@ -13,11 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
+from fedclust.app.analysis import describe
 from fedclust.app.coordinate import open_served_study
+from fedclust.app.execute import fit_study
 from fedclust.app.serve import import_questions, open_session
 from fedclust.app.site_plan import make_plan
 from fedclust.app.study import parse_study
 from fedclust.core.effects import each, total
+from fedclust.core.envelope import Call
 from fedclust.core.errors import QuorumLost
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.networked_engine import NetworkedEngine
@@ -30,13 +33,16 @@ import_questions()
 
 
 class BytesLink:
-    """Hands each request to the session of its site and notes what was asked."""
+    """Hands each request to the session of its site, and notes the calls that were asked."""
 
     def __init__(self, sessions):
         self.sessions = sessions
+        self.calls = []  # (party, call)
 
-    def carry(self, requests, *, timeout):
+    def carry(self, requests, *, timeout):  # noqa: ARG002 as links take it
         for party, data in requests.items():
+            if data[:1] != b"{":
+                self.calls.append((party, Call.decode(data)))
             yield party, self.sessions[party].answer_message(data)
 
     def close(self, *, done):
@@ -78,7 +84,8 @@ class ServedStudy:
     approved: bool = False
     policy_lines: str = ""
     sessions: dict = field(default_factory=dict)
-    refusals: list = field(default_factory=list)
+    coordinators: list = field(default_factory=list)
+    link: BytesLink | None = None  # of the latest coordinator
 
     @classmethod
     def open(
@@ -133,7 +140,7 @@ class ServedStudy:
     def _approve(self, party):
         """What `fedclust site plan --approve` does."""
         folder = self.folder / party
-        site = read_site_file_unsigned(folder)
+        site = read_site_file(folder / "site.toml")
         study = parse_study(self.text, folder=Path(), served=True)
         plan = make_plan(study, party, site.source, site.policy)
         terms = ApprovalTerms(
@@ -152,10 +159,11 @@ class ServedStudy:
         study = parse_study(self.text, folder=Path(), served=True)
         run, clock = f"{number:x}-{digest_study(self.text)}", Clock()
         hurry = Attendance(timeout=1, patience=0, clock=clock, pause=clock.pause)
-        engine = NetworkedEngine(
-            BytesLink(self.sessions), tuple(self.rows), run=run, study=self.text, attendance=hurry
-        )
-        return open_served_study(study, engine, RunRecord(self.folder / f"run-{number}", run, durable=False))
+        self.link = BytesLink(self.sessions)
+        engine = NetworkedEngine(self.link, tuple(self.rows), run=run, study=self.text, attendance=hurry)
+        ready = open_served_study(study, engine, RunRecord(self.folder / f"run-{number}", run, durable=False))
+        self.coordinators.append(ready)
+        return ready
 
     def __enter__(self):
         for session in self.sessions.values():
@@ -163,13 +171,18 @@ class ServedStudy:
         return self
 
     def __exit__(self, *facts):
+        for ready in self.coordinators:
+            ready.fed.close()
         for session in self.sessions.values():
             session.__exit__(*facts)
 
 
-def read_site_file_unsigned(folder):
-    """The site file, before there is an approval next to it."""
-    return read_site_file(folder / "site.toml")
+def run_honestly(served, number=1):
+    """Fit and describe the study as `fedclust coordinate` does; what each site refused as not in the study."""
+    ready = served.coordinator(number)
+    model, selection = fit_study(ready)
+    describe(model, ready.fed, selection)
+    return [reason for session in served.sessions.values() for reason in session.refusals]
 
 
 class Liar:

@@ -9,15 +9,18 @@ import numpy as np
 
 from fedclust.core.ring import power_above
 from fedclust.core.study_terms import (
+    POINT_SLACK_BITS,
     StudyTerms,
     fits_points,
     is_at_most,
+    is_fine_power,
     is_matrix,
     is_positive,
     is_vector,
 )
 from fedclust.kernels import elementary
 from fedclust.kernels.units import unit_of
+from fedclust.privacy.sparse_sums import FIELD_PRIME
 
 if TYPE_CHECKING:
     from fedclust.algorithms.fcac.site_nets import Batch as NodesBatch
@@ -33,10 +36,14 @@ if TYPE_CHECKING:
     from fedclust.algorithms.kfed import DeviceQuestion
     from fedclust.algorithms.mufc import Count
     from fedclust.algorithms.summary_clustering.summaries import Batch as SummariesBatch
+    from fedclust.core.site_interface import View
+    from fedclust.core.types import Units
 
 AVERAGED, GRADIENT = "averaged-fuzzy-c-means", "gradient-fuzzy-c-means"
 ANY_BOUND = 127  # the bound of values in questions whose answers are not sums
 MAX_LEVELS = 1 << 20  # of a grid, for as many rows squared
+MIN_REACH = -1100  # no float has a smaller bound
+MAX_LOG_DENSITY = 1000.0  # of a component in each column
 FARTHEST_SHARE = 1e9  # of a row's deviation over the least deviation of a component
 
 
@@ -57,7 +64,9 @@ def fits_counts(terms: StudyTerms, ask: Count) -> bool:
     box = is_vector(grid.low, terms.columns) and is_vector(grid.high, terms.columns)
     if not (sized and levels and box and is_at_most(grid.low, far) and is_at_most(grid.high, far)):
         return False
-    return grid.mix.ndim == 1 and len(grid.mix) == -(-terms.columns // grid.columns_per_number)
+    parts = -(-terms.columns // grid.columns_per_number)
+    mix = np.random.default_rng((ask.seed, 3)).integers(1, FIELD_PRIME, parts)
+    return bool(np.array_equal(grid.mix, mix))
 
 
 def fits_summaries(terms: StudyTerms, ask: SummariesBatch) -> bool:
@@ -102,34 +111,43 @@ def fits_centered(terms: StudyTerms, ask: CenteredQuestion) -> bool:
     return _is_mixture_study(terms) and ask.view.origin is not None
 
 
+def _is_tight(terms: StudyTerms, view: View, reach: Units) -> bool:
+    """Whether centred columns are bounded by what sites marked: a power of two at most that of the view."""
+    return is_vector(reach, terms.columns) and bool(((reach <= view.exponents) & (reach >= MIN_REACH)).all())
+
+
 def fits_mixture_products(terms: StudyTerms, ask: ScatterQuestion) -> bool:
     """The covariance of all columns, for the family that needs it."""
-    bounded = is_vector(ask.reach, terms.columns) and bool((ask.reach <= ask.view.exponents).all())
-    return _is_mixture_study(terms) and terms.family == "EEE" and bounded
+    return _is_mixture_study(terms) and terms.family == "EEE" and _is_tight(terms, ask.view, ask.reach)
 
 
 def fits_mixtures(terms: StudyTerms, ask: MixturesQuestion) -> bool:
     """One mixture of at most K components of the study's family, or the nearest of so many places."""
-    bounded = is_vector(ask.reach, terms.columns) and bool((ask.reach <= ask.view.exponents).all())
-    if not (_is_mixture_study(terms) and bounded and len(ask.mixtures) == 1):
+    if not (_is_mixture_study(terms) and _is_tight(terms, ask.view, ask.reach) and len(ask.mixtures) == 1):
         return False
     if ask.root is not None and (terms.family != "EEE" or ask.root.shape != (terms.columns, terms.columns)):
         return False
-    return _is_component_set(terms, ask, ask.mixtures[0])
-
-
-def _is_component_set(terms: StudyTerms, ask: MixturesQuestion, g: Gaussians) -> bool:
-    columns, count = terms.columns, len(g.offset)
-    if g.family not in (terms.family, "nearest") or not is_matrix(g.means, columns, most=terms.max_clusters):
+    g = ask.mixtures[0]
+    if g.family not in (terms.family, "nearest") or not is_component_set(terms, g):
         return False
-    shapes = {(1, 1), (count, 1), (count, columns)}
-    axes = g.axes.ndim == 2 and g.axes.shape[1] == columns and len(g.axes) <= min(count, columns)
-    sized = axes and len(g.gains) == len(g.axes) and g.variance.shape in shapes
-    if not sized or len(g.means) != count or not is_positive(g.variance):
-        return False
+    far, white = np.ldexp(1.0, ask.reach + POINT_SLACK_BITS), g.family == "EEE"
+    near = is_at_most(g.means, FARTHEST_SHARE if white else far) and is_at_most(
+        g.variance, 1.0 if white or g.family == "nearest" else float((far * far).sum())
+    )
     if g.family == "nearest":
-        return g.unit == 0 and is_at_most(g.offset, 0.0)
-    return g.unit <= _log_unit(ask, g)
+        return near and g.unit == 0 and is_at_most(g.offset, 0.0)
+    return near and is_fine_power(g.unit, _log_unit(ask, g))
+
+
+def is_component_set(terms: StudyTerms, g: Gaussians) -> bool:
+    """Whether at most K components have means and variances of one shape, and numbers of a usual size."""
+    columns, count = terms.columns, len(g.offset)
+    if not is_matrix(g.means, columns, most=terms.max_clusters) or not is_vector(g.offset, len(g.means)):
+        return False
+    axes = g.axes.ndim == 2 and g.axes.shape[1] == columns and len(g.axes) <= min(count, columns)
+    sized = axes and is_vector(g.gains, len(g.axes)) and g.variance.shape in {(1, 1), (count, 1), (count, columns)}
+    usual = sized and is_positive(g.variance) and is_at_most(g.offset, MAX_LOG_DENSITY * (columns + 2))
+    return usual and is_at_most(g.axes, FARTHEST_SHARE) and is_at_most(g.gains, FARTHEST_SHARE)
 
 
 def _log_unit(ask: MixturesQuestion, g: Gaussians) -> int:

@@ -99,7 +99,7 @@ def check_handler(made: Handler[Any, Any]) -> None:
     _check_place(made.answer, made.package)
     if made.package == OWN_PACKAGE:
         _check_own_code(made.answer)
-        _check_contract(made)
+        check_contract_is_given(made)
     check_declarations(made.release)
     _check_message(made)
     if made.package == OWN_PACKAGE:
@@ -136,7 +136,7 @@ def check_handler(made: Handler[Any, Any]) -> None:
             _check_form(made, name, declared)
 
 
-def _check_contract(made: Handler[Any, Any]) -> None:
+def check_contract_is_given(made: Handler[Any, Any]) -> None:
     """Refuse a question of fedclust that does not say what a study may ask of it."""
     if made.contract is None:
         raise TypeError(

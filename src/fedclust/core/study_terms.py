@@ -175,6 +175,11 @@ def is_fine_unit(unit: Units, usual: Units) -> bool:
     return bool((unit <= usual).all() and (unit >= usual - MAX_FINER_BITS).all())
 
 
+def is_fine_power(power: int, usual: int) -> bool:
+    """The same for the power of two that bounds a row's share of a sum, from which its unit follows."""
+    return usual - MAX_FINER_BITS <= power <= usual
+
+
 def is_bounded_view(terms: StudyTerms, view: View) -> bool:
     """Whether a view has the study's form: its shape, its rule for missing values, and what its scale allows."""
     width = terms.columns

@@ -9,10 +9,12 @@ import numpy as np
 
 from fedclust.core import wire
 from fedclust.core.study_terms import (
+    POINT_SLACK_BITS,
     StudyTerms,
     fits_points,
     is_at_most,
     is_bounded_view,
+    is_fine_power,
     is_fine_unit,
     is_matrix,
     is_subset,
@@ -95,7 +97,7 @@ def fits_index(terms: StudyTerms, ask: IndexQuestion) -> bool:
     known = ask.terms.m == terms.fuzziness or (ask.terms.m == 2 and len(ask.centers) == MIN_INDEX_CENTERS)
     usual = ask.terms.q == INDEX_POWER and len(set(ask.terms.parts)) == len(ask.terms.parts)
     centers = fits_described_centers(terms, ask.view, ask.centers)
-    return known and usual and centers and ask.terms.reach <= distance_bound(ask.view, ask.centers)
+    return known and usual and centers and is_fine_power(ask.terms.reach, distance_bound(ask.view, ask.centers))
 
 
 def fits_labels(terms: StudyTerms, ask: LabelsQuestion) -> bool:
@@ -107,7 +109,7 @@ def fits_label_scatter(terms: StudyTerms, ask: LabelScatterQuestion) -> bool:
     """Distances of rows to the means of their labels, in the unit that the view gives."""
     centers = fits_described_centers(terms, ask.view, ask.centers) and ask.means.shape == ask.centers.shape
     means = centers and fits_described_centers(terms, ask.view, ask.means)
-    return means and ask.reach <= distance_bound(ask.view, ask.means)
+    return means and is_fine_power(ask.reach, distance_bound(ask.view, ask.means))
 
 
 def fits_products(terms: StudyTerms, ask: ProductsQuestion) -> bool:
@@ -127,13 +129,16 @@ def fits_plane(terms: StudyTerms, view: View, plane: Plane, places: Array, reach
     width = len(plane.columns)
     if not is_subset(plane.columns, terms.columns) or plane.axes.shape != (2, width):
         return False
-    shaped = is_vector(plane.mean, width) and is_vector(plane.reach, width) and len(plane.variances) <= width
+    shaped = is_vector(plane.mean, width) and is_vector(plane.reach, width) and is_vector(plane.variances, width)
     far = 2 * np.ldexp(1.0, view.exponents[plane.columns])
     near = shaped and is_at_most(plane.mean, far) and is_at_most(plane.reach, 1.001 * far)
     if not near or not is_at_most(plane.axes, 1.001) or not is_matrix(places, 2, most=len(places)):
         return False
+    largest = float((np.ldexp(far, POINT_SLACK_BITS)).sum())
+    if not is_at_most(places, largest) or not is_at_most(plane.variances, largest * largest):
+        return False
     widest = float((np.abs(plane.axes) * far).sum(axis=1).max(initial=0.0) + np.abs(places).max(initial=0.0))
-    return reach <= math.ceil(math.log2(widest or 1.0)) + 2
+    return is_fine_power(reach, math.ceil(math.log2(widest or 1.0)) + 2)
 
 
 def fits_spread(terms: StudyTerms, ask: SpreadQuestion) -> bool:

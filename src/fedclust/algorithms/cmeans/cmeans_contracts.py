@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedclust.algorithms.shared.start_contracts import is_partition_tree
+from fedclust.core.release import MAX_ROWS
 from fedclust.core.study_terms import (
     MAX_FINER_BITS,
     StudyTerms,
     fits_points,
+    is_fine_power,
     is_matrix,
     is_subset,
     is_vector,
@@ -32,12 +34,15 @@ if TYPE_CHECKING:
 
 C_MEANS = ("k-means", "fuzzy-c-means")
 SUMMED_METHODS = (*C_MEANS, "k-fed", "mufc", "averaged-fuzzy-c-means", "gradient-fuzzy-c-means")
+MIN_TESTED_SITES = 3  # from here on a site tests counts
+MAX_EARLIER = 512  # partitions with opened cells that a question names
 FLOOR_QUESTION_CELLS = 4  # times the cells of a start or a fit, and as many more: cells of a cut and of no group
 
 
 def fits_round(terms: StudyTerms, ask: RoundQuestion) -> bool:
     """The sums around at most K centres, at the study's fuzziness, in units that are no thresholds."""
-    units = (ask.shifts >= 0).all() and (ask.shifts <= MAX_FINER_BITS).all() and ask.reach <= ask.largest_share
+    shifts = (ask.shifts >= 0).all() and (ask.shifts <= MAX_FINER_BITS).all()
+    units = shifts and is_fine_power(ask.reach, ask.largest_share)
     return terms.opens_rows and fits_points(terms, ask.view, ask.centers) and ask.m == terms.fuzziness and bool(units)
 
 
@@ -56,7 +61,9 @@ def fits_gap_centers(terms: StudyTerms, ask: GapCentersQuestion) -> bool:
 
 def fits_roles(terms: StudyTerms, ask: Roles) -> bool:
     """Who tests counts; the site compares the roles with those that follow from all sites."""
-    return terms.opening_floor > 0 and {ask.tester, *ask.hiders} - {""} <= set(terms.parties)
+    usual = sorted(terms.parties)
+    tester, hiders = ("", usual) if len(usual) < MIN_TESTED_SITES else (usual[0], usual[1:])
+    return terms.opening_floor > 0 and (ask.tester, list(ask.hiders)) == (tester, hiders)
 
 
 def is_known_partition(terms: StudyTerms, partition: Partition) -> bool:
@@ -85,6 +92,9 @@ def _small_arrays(partition: Partition) -> list[Array]:
 def fits_floor_question(terms: StudyTerms, ask: FloorQuestion) -> bool:
     """Which cells may be opened, above the study's own floor."""
     partitions = [ask.partition, *(one.partition for one in ask.earlier)]
+    listed = all(is_vector(one.opened, one.partition.cells) for one in ask.earlier) and len(ask.earlier) <= MAX_EARLIER
+    if not listed or len({one.partition.digest for one in ask.earlier}) != len(ask.earlier):
+        return False
     floor = terms.opening_floor > 0 and ask.floor == terms.opening_floor
     return floor and fits_roles(terms, ask.roles) and all(is_known_partition(terms, one) for one in partitions)
 
@@ -103,8 +113,13 @@ def fits_leaves(terms: StudyTerms, ask: LeavesQuestion) -> bool:
 
 def fits_described_cells(terms: StudyTerms, ask: DescribedCells) -> bool:
     """Cells that describe at most K clusters."""
-    few = len(ask.partitions) <= len(ask.centers) and is_vector(ask.cell_of, len(ask.centers))
-    known = few and all(is_known_partition(terms, one) for one in ask.partitions)
+    count, partitions = len(ask.centers), ask.partitions
+    named = is_vector(ask.cell_of, count) and is_vector(ask.partition_of, count) and len(partitions) <= count
+    if not named or not ((ask.partition_of >= 0) & (ask.partition_of < len(partitions))).all():
+        return False
+    cells = np.array([partitions[number].cells for number in ask.partition_of.tolist()])
+    known = bool(((ask.cell_of >= 0) & (ask.cell_of < cells)).all())
+    known = known and all(is_known_partition(terms, one) for one in partitions)
     return terms.opening_floor > 0 and known and fits_points(terms, ask.view, ask.centers)
 
 
@@ -115,7 +130,9 @@ def fits_cell_counts(terms: StudyTerms, ask: DescribedCells) -> bool:
 
 def fits_cell_distances(terms: StudyTerms, ask: CellDistancesQuestion) -> bool:
     """Distances in the cells, in the unit that the view gives."""
-    return fits_described_cells(terms, ask) and ask.reach <= squared_distance_bound(ask.view.exponents, ask.centers) + 1
+    return fits_described_cells(terms, ask) and is_fine_power(
+        ask.reach, squared_distance_bound(ask.view.exponents, ask.centers) + 1
+    )
 
 
 def fits_cell_spread(terms: StudyTerms, ask: CellSpreadQuestion) -> bool:
@@ -152,7 +169,12 @@ def fits_placement(terms: StudyTerms, ask: CenterPlacement) -> bool:
         return False
     if ask.rows is not None:
         drawn = terms.start != "box" and not terms.labels_only and ask.uniforms is None and ask.low is None
-        return drawn and ask.rows.ndim == 1 and 1 <= len(ask.rows) <= terms.max_clusters and bool((ask.rows >= 0).all())
+        return (
+            drawn
+            and ask.rows.ndim == 1
+            and 1 <= len(ask.rows) <= terms.max_clusters
+            and bool(((ask.rows >= 0) & (ask.rows < MAX_ROWS)).all())
+        )
     if terms.start != "box" or ask.uniforms is None or terms.place_of_columns is None:
         return False
     if not is_matrix(ask.uniforms, terms.columns, most=terms.max_clusters):
@@ -189,7 +211,8 @@ def fits_weights(terms: StudyTerms, ask: RowWeights) -> bool:
 
 def compares_labels(terms: StudyTerms, ask: Seats) -> bool:
     """Which sites compare distances, if the study opens labels only."""
-    return terms.labels_only and set(ask.parties) <= set(terms.parties)
+    named = set(ask.parties)
+    return terms.labels_only and named <= set(terms.parties) and len(named) == len(ask.parties)
 
 
 def fits_comparison(terms: StudyTerms, ask: RowComparison) -> bool:

@@ -39,7 +39,7 @@ from fedclust.core.effects import (
     handler,
     report,
 )
-from fedclust.core.errors import KeysRefused, RunFailed
+from fedclust.core.errors import KeysRefused, RunFailed, WireError
 from fedclust.core.question_types import DISTANCE_UNIT, AgreedValuesQuestion, ClassesQuestion
 from fedclust.core.release import Done, Release, sealed_shares, shares
 from fedclust.core.site_interface import Site
@@ -198,6 +198,8 @@ class LabelAssignment(ClassesQuestion):
 def move_to_label_means(site: Site, ask: LabelAssignment) -> Keep[Done]:
     """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
     _refuse_centers_on_rows(site)
+    if ask.labels.shape != (site.rows,):
+        raise WireError("the question does not give each row one label")
     # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
     weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
     stays = np.full(ask.clusters, -1, np.int64)

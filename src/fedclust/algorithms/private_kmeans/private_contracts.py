@@ -33,22 +33,21 @@ def _is_paid(terms: StudyTerms, question: str, price: Price, box: Box) -> bool:
 
 def fits_lengths(terms: StudyTerms, ask: LengthsQuestion) -> bool:
     """The histogram of lengths."""
-    return _is_paid(terms, "lengths", ask.price, ask.box)
+    return ask.fits(terms.columns) and _is_paid(terms, "lengths", ask.price, ask.box)
 
 
 def fits_second_moments(terms: StudyTerms, ask: MomentsQuestion) -> bool:
     """The second moments of the columns."""
-    return _is_paid(terms, "moments", ask.price, ask.box)
+    return ask.fits(terms.columns) and _is_paid(terms, "moments", ask.price, ask.box)
 
 
 def fits_grid(terms: StudyTerms, ask: GridQuestion) -> bool:
     """The histogram on the first axes."""
-    return _is_paid(terms, "grid", ask.price, ask.box) and math.prod(ask.bins.tolist()) <= MAX_BINS
+    few = ask.fits(terms.columns) and math.prod(ask.bins.tolist()) <= MAX_BINS
+    return few and _is_paid(terms, "grid", ask.price, ask.box)
 
 
 def fits_offsets(terms: StudyTerms, ask: OffsetsQuestion) -> bool:
     """A round around at most K centres."""
-    few = ask.centers.ndim == 2 and 1 <= len(ask.centers) <= terms.max_clusters
-    return few and ask.axes.ndim == 2 and ask.axes.shape[1] <= max(terms.columns, 1) and _is_paid(
-        terms, "offsets", ask.price, ask.box
-    )  # fmt: skip
+    few = ask.fits(terms.columns) and len(ask.centers) <= terms.max_clusters and ask.axes.shape[1] <= terms.columns
+    return few and _is_paid(terms, "offsets", ask.price, ask.box)

@@ -18,7 +18,7 @@ from fedclust.core.study_terms import (
     is_vector,
 )
 from fedclust.core.types import Array
-from fedclust.kernels.row_sample import WHOLE_TABLE
+from fedclust.kernels.row_sample import is_sample_share
 
 if TYPE_CHECKING:
     from fedclust.algorithms.cmeans.rows_with_gaps import FilledStartQuestion
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 MAX_TREE_AXES = 10  # principal axes, and the further columns of a sketch
 MAX_CELL_PARTS = 8  # cells that a tree has in all, and parts that it asks for, for each cell that it ends with
+MAX_KINDS = 4  # ways to cut a cell
 UNIT_LENGTH = 1.001  # of directions, roundings included
 DRAWN_STARTS = ("party", "careful")
 
@@ -50,16 +51,11 @@ def fits_filled_start(terms: StudyTerms, ask: FilledStartQuestion) -> bool:
     return known and filled and 1 <= ask.count <= terms.max_clusters and ask.seed in terms.seeds
 
 
-def is_share(share: int) -> bool:
-    """Whether a sample is the whole table, or one that may be taken of some table."""
-    return 1 <= share <= WHOLE_TABLE
-
-
 def is_sample(terms: StudyTerms, ask: SampleQuestion) -> bool:
     """Whether the sample is the study's, and the means lie within the columns' bounds."""
     known = terms.opens_rows and (terms.start in ("k-means++", "random") or terms.candidates > 1)
     mean = is_vector(ask.mean, terms.columns) and is_at_most(ask.mean, np.ldexp(1.0, ask.view.exponents))
-    return known and mean and ask.seed in terms.seeds and is_share(ask.share)
+    return known and mean and ask.seed in terms.seeds and is_sample_share(ask.share)
 
 
 def is_reach(terms: StudyTerms, view: View, mean: Array, reach: Array) -> bool:
@@ -89,22 +85,31 @@ def fits_parts(terms: StudyTerms, ask: PartsQuestion) -> bool:
     tree = {name: vars(ask)[name] for name in ("cells", "kinds", "places", "directions", "widths", "children", "axes")}
     few = ask.asked.ndim == 1 and 1 <= len(ask.asked) <= MAX_CELL_PARTS * terms.start_cells
     numbered = few and bool(((ask.asked >= 0) & (ask.asked <= ask.children.max(initial=0))).all())
-    return numbered and terms.start in ("k-means++", "random") and _is_tree(terms, tree)
+    return numbered and terms.start in ("k-means++", "random") and _is_tree(terms, ask.view, tree)
 
 
 def is_partition_tree(terms: StudyTerms, view: View, arrays: Mapping[str, Array]) -> bool:
     """Whether a partition is that of a tree of a start."""
     mean = arrays["mean"]
     known = is_vector(mean, terms.columns) and is_at_most(mean, farthest_points(terms, view))
-    seeded = int(arrays["seed"][0]) in terms.seeds and is_share(int(arrays["share"][0]))
-    return known and seeded and _is_tree(terms, arrays)
+    seeded = int(arrays["seed"][0]) in terms.seeds and is_sample_share(int(arrays["share"][0]))
+    return known and seeded and _is_tree(terms, view, arrays)
 
 
-def _is_tree(terms: StudyTerms, tree: Mapping[str, Array]) -> bool:
-    cuts, children = len(tree["cells"]), tree["children"]
+def _is_tree(terms: StudyTerms, view: View, tree: Mapping[str, Array]) -> bool:
+    """Whether a tree has no more cuts than its cells need, each at a place among the rows and across directions."""
+    cuts, children, axes = len(tree["cells"]), tree["children"], tree["axes"]
     most = MAX_CELL_PARTS * terms.start_cells
-    shaped = 1 <= cuts <= most and children.shape == (cuts, MAX_PARTS)
-    return shaped and _are_directions(terms, tree["axes"]) and bool((children < MAX_PARTS * most).all())
+    if not (1 <= cuts <= most and _are_directions(terms, axes) and children.shape == (cuts, MAX_PARTS)):
+        return False
+    numbers = bool(((children >= -1) & (children < MAX_PARTS * most)).all()) and is_vector(tree["kinds"], cuts)
+    cells = is_vector(tree["cells"], cuts) and bool(((tree["cells"] >= 0) & (tree["cells"] < MAX_PARTS * most)).all())
+    kinds = bool(((tree["kinds"] >= 0) & (tree["kinds"] < MAX_KINDS)).all())
+    far = float(np.abs(farthest_points(terms, view)).sum())
+    placed = tree["places"].shape == (cuts, axes.shape[1]) and is_at_most(tree["places"], far)
+    across = tree["directions"].shape == (cuts, 2, axes.shape[1]) and is_at_most(tree["directions"], UNIT_LENGTH)
+    wide = is_vector(tree["widths"], cuts) and is_at_most(tree["widths"], far)
+    return numbers and cells and kinds and placed and across and wide
 
 
 def fits_nearest(terms: StudyTerms, ask: NearestQuestion) -> bool:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedclust.algorithms.method_contracts import is_component_set
 from fedclust.core.study_terms import ChoiceLimits, StudyTerms, is_at_most, is_positive, is_subset, is_vector
-from fedclust.kernels.row_sample import WHOLE_TABLE
+from fedclust.kernels.row_sample import is_sample_share
 
 if TYPE_CHECKING:
     from fedclust.core.types import Array
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     )
     from fedclust.questions.choice_of_k.contingency_tables import PairsQuestion, Partition
 
+MAX_NUMBER = 2.0**130  # places and directions in a choice say which rows are counted, and are no units
+MAX_UNIT = 4096
 ROUNDING = 1.001  # of lengths that rows cannot exceed
 MAX_EDGES = 64  # of a histogram along a line through a cell
 
@@ -45,7 +48,7 @@ def fits_choice(terms: StudyTerms, ask: ChoiceQuestion) -> bool:
         return False
     width = len(ask.columns)
     shaped = all(is_vector(part, width) for part in (ask.mean, ask.sd, ask.reach))
-    if not shaped or ask.seed not in terms.seeds or not 1 <= ask.share <= WHOLE_TABLE:
+    if not shaped or ask.seed not in terms.seeds or not is_sample_share(ask.share):
         return False
     far = np.ldexp(1.0, ask.view.exponents[ask.columns])
     deviations = is_positive(ask.sd) and is_at_most(ask.sd, far) and is_at_most(ask.mean, far)
@@ -72,7 +75,7 @@ def fits_row_map(terms: StudyTerms, ask: MappedQuestion) -> bool:
     if not (shaped and flagged):
         return False
     wide = np.abs(seen.axes).T @ ask.reach
-    return is_at_most(seen.reach, ROUNDING * wide + 2.0**-900)
+    return is_at_most(seen.axes, MAX_NUMBER) and is_at_most(seen.reach, ROUNDING * wide + 2.0**-900)
 
 
 def fits_tree(terms: StudyTerms, ask: TreeQuestion) -> bool:
@@ -86,7 +89,9 @@ def fits_tree(terms: StudyTerms, ask: TreeQuestion) -> bool:
     wide = numbers + ask.embedding.shape[1]
     listed = is_vector(ask.cut_cells, cuts) and is_vector(ask.places, cuts) and ask.directions.shape == (cuts, wide)
     weighed = is_at_most(ask.weights, ROUNDING) and ask.embedding.shape[1] <= max(flags, 1)
-    return listed and weighed and bool(((ask.cut_cells >= 0) & (ask.cut_cells <= cuts)).all())
+    sized = is_at_most(ask.directions, MAX_NUMBER) and is_at_most(ask.places, MAX_NUMBER)
+    ordered = bool(((ask.levels >= 0) & (ask.levels <= cuts)).all()) and is_vector(ask.levels, cuts)
+    return listed and weighed and sized and ordered and bool(((ask.cut_cells >= 0) & (ask.cut_cells <= cuts)).all())
 
 
 def fits_cells(terms: StudyTerms, ask: CellsQuestion) -> bool:
@@ -100,6 +105,7 @@ def fits_cell_lines(terms: StudyTerms, ask: CellLinesQuestion) -> bool:
         return False
     shaped = ask.lines.shape == (len(ask.asked), ask.directions.shape[1]) and ask.edges.ndim == 2
     sized = shaped and len(ask.edges) == len(ask.asked) and ask.edges.shape[1] <= MAX_EDGES
+    sized = sized and is_at_most(ask.lines, MAX_NUMBER) and is_at_most(ask.edges, MAX_NUMBER)
     return sized and bool(((ask.asked >= 0) & (ask.asked <= len(ask.levels))).all())
 
 
@@ -109,6 +115,8 @@ def _are_components(terms: StudyTerms, ask: MappedQuestion, components: Componen
         return False
     shapes = {"round": (count, 1), "axes": (count, numbers), "full": (count, numbers, numbers)}
     flags = components.flags.shape == (count, len(ask.row_map.flagged))
+    parts = (components.offsets, components.means, components.factors, components.flags)
+    flags = flags and is_vector(components.offsets, count) and all(is_at_most(part, MAX_NUMBER) for part in parts)
     return flags and components.factors.shape == shapes.get(components.shape)
 
 
@@ -133,19 +141,22 @@ def _fits_histograms(terms: StudyTerms, ask: HistogramsQuestion, *parts: Array) 
         return False
     count, many = len(ask.components.offsets), len(ask.members)
     listed = bool(((ask.members >= -1) & (ask.members < count)).all()) and ask.members.shape[1] <= count
-    return listed and many <= _limits(terms).lines and all(len(part) == many for part in parts)
+    sized = all(len(part) == many and is_at_most(part, MAX_NUMBER) for part in parts)
+    return listed and many <= _limits(terms).lines and sized
 
 
 def fits_lines(terms: StudyTerms, ask: LinesQuestion) -> bool:
     """Histograms of components along lines, or along tubes around them."""
+    numbers, many = ask.row_map.axes.shape[1], len(ask.members)
     tubes = (ask.centers, ask.factors, ask.radii) if len(ask.factors) else ()
-    shaped = ask.directions.ndim == 2 and ask.directions.shape[1] == ask.row_map.axes.shape[1]
-    return shaped and _fits_histograms(terms, ask, ask.directions, ask.low, ask.high, *tubes)
+    empty = bool(tubes) or not (len(ask.centers) or len(ask.radii))
+    shaped = ask.directions.shape == (many, numbers) and is_vector(ask.low, many) and is_vector(ask.high, many)
+    return shaped and empty and _fits_histograms(terms, ask, ask.directions, ask.low, ask.high, *tubes)
 
 
 def fits_shells(terms: StudyTerms, ask: ShellsQuestion) -> bool:
     """Histograms of the distances of components' rows from a centre."""
-    return ask.high > 0 and _fits_histograms(terms, ask, ask.centers, ask.factors)
+    return 0 < ask.high <= MAX_NUMBER and _fits_histograms(terms, ask, ask.centers, ask.factors)
 
 
 def fits_pairs(terms: StudyTerms, ask: PairsQuestion) -> bool:
@@ -157,5 +168,7 @@ def fits_pairs(terms: StudyTerms, ask: PairsQuestion) -> bool:
 
 def _is_partition(terms: StudyTerms, partition: Partition) -> bool:
     by, width = partition.by, terms.columns
-    shaped = by.means.ndim == 2 and 1 <= len(by.means) <= terms.max_clusters and by.means.shape[1] == width
-    return shaped and (partition.root is None or partition.root.shape == (width, width))
+    known = by.family in (terms.family, "nearest", "VVI") and is_component_set(terms, by)
+    near = known and is_at_most(by.means, MAX_NUMBER) and is_at_most(by.variance, MAX_NUMBER)
+    rooted = partition.root is None or partition.root.shape == (width, width)
+    return near and rooted and abs(by.unit) <= MAX_UNIT
