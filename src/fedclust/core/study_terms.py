@@ -146,9 +146,8 @@ def is_positive(values: Array) -> bool:
 
 def is_subset(numbers: Array, count: int) -> bool:
     """Whether these are different numbers of things that are counted from 0."""
-    return numbers.ndim == 1 and (numbers >= 0).all() and (numbers < count).all() and len(np.unique(numbers)) == len(
-        numbers
-    )  # fmt: skip
+    known = numbers.ndim == 1 and bool(((numbers >= 0) & (numbers < count)).all())
+    return known and len(np.unique(numbers)) == len(numbers)
 
 
 def fits_points(terms: StudyTerms, view: View, points: Array, most: int | None = None) -> bool:
