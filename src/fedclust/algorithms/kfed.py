@@ -22,6 +22,7 @@ import numpy as np
 from fedclust.algorithms.cmeans.fit_result import FitResult, Round, frobenius
 from fedclust.algorithms.cmeans.row_split import make_question, one_round
 from fedclust.algorithms.fuzzy_baselines import averaged_fcm, local_fcm
+from fedclust.algorithms.method_contracts import fits_devices
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.eigenvectors import eigen
 from fedclust.algorithms.shared.fixed_order import gram_matrix, matrix_product
@@ -66,7 +67,7 @@ class DeviceCenters(Release):
 
 
 # A site clusters alone once in a study: of two ways to split its rows that differ by one, the means show that row.
-@handler(releases=DeviceCenters, methods=("k-fed",), max_distinct=1)
+@handler(releases=DeviceCenters, methods=("k-fed",), max_distinct=1, contract=fits_devices)
 def device_centers(site: Site, ask: DeviceQuestion) -> DeviceCenters:
     """Where this site alone puts its centres; none if it has too few rows."""
     nothing = np.empty((0, len(site.columns)))

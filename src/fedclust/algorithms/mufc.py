@@ -27,6 +27,7 @@ import numpy as np
 
 from fedclust.algorithms import kfed
 from fedclust.algorithms.cmeans.fit_result import FitResult
+from fedclust.algorithms.method_contracts import fits_counts
 from fedclust.algorithms.shared import initial_centers, weighted_kmeans
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core import wire
@@ -152,7 +153,7 @@ class CellPowerSums(Release):
     )
 
 
-@handler(releases=CellPowerSums, methods=("mufc",))
+@handler(releases=CellPowerSums, methods=("mufc",), contract=fits_counts)
 def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
     """This site's histogram as power sums; zeros if its rows are too few, or all alike."""
     seeds, reseeded = _pick_seeds(site, ask)

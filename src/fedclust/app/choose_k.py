@@ -201,7 +201,7 @@ def _look_at_rows(fits: FitsForEachK) -> Protocol[tuple[int, KChoice]]:
     view = yield from _estimator_view(fits.estimator, fits.fed, scale="none")
     everyone = fits.estimator.quorum == ALL_PARTIES
     floor = fits.estimator.opening_floor
-    choice = choose_groups(view, seed=fits.seed, floor=floor, everyone=everyone)
+    choice = choose_groups(view, seed=fits.seed, floor=floor, everyone=everyone, level_floor=fits.fed.cell_floor)
     return rows, (yield from record_choice(choice, fits.fed.opening_record) if fits.estimator.opens_floored else choice)
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from fedclust.algorithms.shared.spread_free_centers import STUDY_CELL_FLOOR
 from fedclust.app.run_folder import EngineChoice, Run
-from fedclust.app.serve import refuse_site_only_keys, site_schema
+from fedclust.app.serve import refuse_site_only_keys
+from fedclust.app.served_columns import site_schema, study_column_names, study_schema
 from fedclust.app.study import OpenStudy, Study
 from fedclust.core.drive import Engine
 from fedclust.core.errors import QuorumLost, StudyError
@@ -22,7 +23,7 @@ from fedclust.engines.run_status import EventLog, combine_listeners
 from fedclust.federation.aggregation import Aggregation, EnrolledSites
 from fedclust.federation.federation import Federation
 from fedclust.federation.run_record import RunRecord
-from fedclust.questions.schema import Column, encoded_names
+from fedclust.questions.schema import encoded_names
 
 
 @dataclass(frozen=True)
@@ -121,18 +122,6 @@ def open_served_study(
     estimator = study.make_estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
     return OpenStudy(study, fed, estimator)
-
-
-def study_schema(study: Study) -> dict[str, Column]:
-    """Return all columns of a served study and their types."""
-    if study.split == "rows":
-        return dict(site_schema(study, study.sites[0].name))
-    everywhere = {name: column for site in study.sites for name, column in site_schema(study, site.name).items()}
-    return dict(study.schema) if set(study.schema) == set(everywhere) else everywhere
-
-
-def study_column_names(study: Study) -> tuple[str, ...]:
-    return encoded_names(study_schema(study))
 
 
 class UnreachedSites:

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedclust.app.serve import refuse_site_only_keys, site_schema
+from fedclust.app.serve import refuse_site_only_keys
+from fedclust.app.served_columns import site_schema
 from fedclust.app.study import Study
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError
@@ -129,6 +130,10 @@ def site_file_text(site: str, roster: Mapping[str, bytes], coordinator: bytes, e
     least = (
         f'aggregation = "{enrolment.study.aggregation.mode}"\n' if enrolment.study.aggregation.mode != "plain" else ""
     )
+    noise = enrolment.study.noise
+    if noise:
+        least += f"epsilon = {float(noise['epsilon'])!r}\n"
+        least += f"delta = {float(noise['delta'])!r}\n" if "delta" in noise else ""
     return (
         f"# The rules of this site for the study '{enrolment.study.name}'. Only the site's own staff "
         f"should change this file.\n"

@@ -18,6 +18,7 @@ from fedclust.core.errors import QuorumLost
 from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
 from fedclust.core.release import Disclosure, FieldClass, Release, declared_schema, make_plain_copy
 from fedclust.core.site_interface import RowOrder, Site
+from fedclust.core.study_terms import Contract
 from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
@@ -71,6 +72,7 @@ class Handler(Generic[M, R]):
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
     note: type | None = None  # of the note with sealed messages, as the handler reads it
     opens_all_clusters: bool = False  # reveals the sums of every cluster, which a study with a floor on sums forbids
+    contract: Contract | None = None  # what a study may ask of it; other packages have none
     schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
     received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
@@ -112,6 +114,7 @@ def handler(
     opens_distances: bool = False,
     note: type | None = None,
     opens_all_clusters: bool = False,
+    contract: Contract | None = None,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` as a question; the options are fields of `Handler`."""
 
@@ -137,6 +140,7 @@ def handler(
             opens_distances,
             note,
             opens_all_clusters,
+            contract,
         )
         if made.name in HANDLERS:
             raise ValueError(f"two handlers are called {made.name}")

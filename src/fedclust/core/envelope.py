@@ -192,6 +192,8 @@ REMEDIES = {
     "`fedclust site plan`",
     "column-not-allowed": "its policy lists the columns that may be used, and the study uses another one; "
     "`fedclust site plan` at the site names it; leave it out of the study, or ask the site to list it in `columns`",
+    "not-in-study": "the study that it serves does not ask this question: a number of clusters, a unit, a price or "
+    "another part of it differs; all sites must run the same version of fedclust and serve the same study",
     "not-a-sum": "it was asked to send its own answer, but this answer may leave only as part of a sum",
     "bad-data": "its data cannot be used; trouble.log at the site says why",
     "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",

@@ -99,6 +99,7 @@ def check_handler(made: Handler[Any, Any]) -> None:
     _check_place(made.answer, made.package)
     if made.package == OWN_PACKAGE:
         _check_own_code(made.answer)
+        check_contract_is_given(made)
     check_declarations(made.release)
     _check_message(made)
     if made.package == OWN_PACKAGE:
@@ -133,6 +134,14 @@ def check_handler(made: Handler[Any, Any]) -> None:
     for name, declared in schema.items():
         if declared.combine == "sum" or (declared.kind == "counts" and "points" not in made.classes):
             _check_form(made, name, declared)
+
+
+def check_contract_is_given(made: Handler[Any, Any]) -> None:
+    """Refuse a question of fedclust that does not say what a study may ask of it."""
+    if made.contract is None:
+        raise TypeError(
+            f"{made.name} has no contract, so any study could ask anything of it; pass contract= to @handler"
+        )
 
 
 def _check_place(answer: Callable[..., Any], package: str) -> None:

@@ -8,9 +8,11 @@ whose handler reads nothing needs no such type: a site does not refuse it for mi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
 from fedclust.core.site_interface import View
 
+DISTANCE_UNIT = "unit of distances"  # a value on which the sites of a column split agree
 REFUSE_GAPS = "refuse"  # the rule for missing values of a question that does not name one
 
 
@@ -18,6 +20,18 @@ class ViewedQuestion:
     """A question about rows as seen through a view; the view also says how rows with missing values are handled."""
 
     view: View
+
+
+class UnitlessQuestion(ViewedQuestion):
+    """A question whose answer holds no exact sums, so the bounds in its view choose no unit."""
+
+
+class AgreedValuesQuestion(ABC):
+    """A question with values on which all sites agree once in a run; other values would be another measure."""
+
+    @abstractmethod
+    def agreed_values(self) -> Mapping[str, int]:
+        """The values, by what they mean."""
 
 
 class GapsQuestion(ABC):

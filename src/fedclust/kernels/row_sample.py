@@ -6,7 +6,6 @@ are in the sample together or not at all.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -21,12 +20,23 @@ MISSING_BITS = np.uint64(0x7FF8000000000000)
 
 
 def sample_share(rows: float) -> int:
-    """The share of a table with so many rows that is in the sample, counted in 2^-32.
+    """The share of a table with so many rows that is in the sample, counted in 2^-32: a power of two, or all.
 
-    >>> sample_share(65536) == WHOLE_TABLE, sample_share(2**20) / WHOLE_TABLE
-    (True, 0.0625)
+    So a sample leaves out about half of the rows or more. Sums over a table and over nearly all of it would differ by
+    few rows.
+
+    >>> sample_share(65536) == WHOLE_TABLE, sample_share(65537) / WHOLE_TABLE, sample_share(2**20) / WHOLE_TABLE
+    (True, 0.5, 0.0625)
     """
-    return WHOLE_TABLE if rows <= SAMPLE_ROWS else math.ceil(SAMPLE_ROWS * WHOLE_TABLE / rows)
+    share = WHOLE_TABLE
+    while share > 1 and rows * share > SAMPLE_ROWS * WHOLE_TABLE:
+        share >>= 1
+    return share
+
+
+def is_sample_share(share: int) -> bool:
+    """Whether a sample of some table has this share."""
+    return 1 <= share <= WHOLE_TABLE and share & (share - 1) == 0
 
 
 def sampled_pieces(blocks: Iterable[Array], seed: int, share: int) -> Iterator[Floats]:

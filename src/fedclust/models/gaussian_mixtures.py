@@ -159,7 +159,7 @@ class GaussianMixture(CentersEstimator):
 
     def _iterate_rows(self, fed: Federation, view: View, centers: Floats) -> Protocol[FitResult]:
         family: Family = next(f for f in FAMILIES if f == self.family)
-        frame = yield from mixture.make_frame(view, full=family == "EEE")
+        frame = yield from mixture.make_frame(view, full=family == "EEE", floor=fed.cell_floor)
         ((start,),) = yield from mixture.start_mixtures(
             frame, [family], [frame.view.transform_points(view.to_original_units(centers))]
         )

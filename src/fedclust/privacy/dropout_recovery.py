@@ -19,6 +19,7 @@ from fedclust.core.errors import KeysRefused, RunFailed
 from fedclust.core.question_types import ConsentQuestion
 from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site, Vault
+from fedclust.core.study_terms import in_any_study, recovers_dropouts
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks, shamir
 from fedclust.privacy.roster import (
@@ -41,7 +42,7 @@ class SealedShares(Release):
     )
 
 
-@handler(releases=SealedShares, reads="nothing", before_alignment=True)
+@handler(releases=SealedShares, reads="nothing", before_alignment=True, contract=in_any_study)
 def share(site: Site, ask: Roster) -> SealedShares:
     """Draw a personal mask and distribute it in shares, together with the key of the pairwise masks."""
     if is_lasting(ask.name):
@@ -82,7 +83,7 @@ class Consent(Release):
     signature: bytes = public_keys("the site's signature of the list of sites that answered")
 
 
-@handler(releases=Consent, reads="nothing", before_alignment=True)
+@handler(releases=Consent, reads="nothing", before_alignment=True, contract=in_any_study)
 def consent(site: Site, ask: Respondents) -> Consent:
     """Sign who answered, for one list only."""
     vault, name = site.vault, ask.name
@@ -118,7 +119,7 @@ class RecoveryShares(Release):
     gone: dict[str, bytes] = public_keys("secret shares of the mask keys of the sites that did not answer")
 
 
-@handler(releases=RecoveryShares, reads="nothing", before_alignment=True)
+@handler(releases=RecoveryShares, reads="nothing", before_alignment=True, contract=recovers_dropouts)
 def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
     """Release the shares that open the sum of those who answered, if enough parties signed the list."""
     vault, name = site.vault, ask.name

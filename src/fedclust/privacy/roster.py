@@ -13,6 +13,7 @@ from fedclust.core.effects import handler
 from fedclust.core.errors import KeysRefused
 from fedclust.core.release import Done, Release, public_keys
 from fedclust.core.site_interface import Site, Vault
+from fedclust.core.study_terms import in_any_study
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 
@@ -41,7 +42,7 @@ class Roster:
     offers: dict[str, KeyOffer]
 
 
-@handler(releases=KeyOffer, reads="nothing", before_alignment=True)
+@handler(releases=KeyOffer, reads="nothing", before_alignment=True, contract=in_any_study)
 def offer(site: Site, ask: KeyRequest) -> KeyOffer:
     """Make keys and return their public halves; return the same ones if asked again."""
     vault, (kind, number) = site.vault, _parse_key_name(ask.name)
@@ -55,7 +56,7 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
     return KeyOffer(mask, message, vault.sign(_key_statement(vault.run, ask.name, site.party, mask, message)))
 
 
-@handler(releases=Done, reads="nothing", before_alignment=True)
+@handler(releases=Done, reads="nothing", before_alignment=True, contract=in_any_study)
 def accept(site: Site, ask: Roster) -> Done:
     """Accept everyone's keys, once."""
     if not is_lasting(ask.name):

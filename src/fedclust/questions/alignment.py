@@ -40,6 +40,13 @@ from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.privacy import psi
 from fedclust.privacy.psi import PsiKeys
+from fedclust.questions.question_contracts import (
+    fits_common_count,
+    fits_common_tags,
+    fits_list,
+    fits_lone_ring,
+    fits_ring,
+)
 
 ALIGNMENT_METHODS = ("psi",)
 DUPLICATE_RULES = ("refuse", "first")
@@ -112,7 +119,7 @@ class PointList(Release):
     )
 
 
-@handler(releases=PointList, before_alignment=True, starts_alignment=True)
+@handler(releases=PointList, before_alignment=True, starts_alignment=True, contract=fits_ring)
 def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
     if ask.duplicates not in DUPLICATE_RULES:
@@ -135,7 +142,7 @@ def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     )
 
 
-@handler(releases=PointList, before_alignment=True)
+@handler(releases=PointList, before_alignment=True, contract=fits_list)
 def pass_list(site: Site, received: PassedList) -> Keep[PointList]:
     """Another site's list under this site's factors, in its order, for the next site."""
     ring = _running_ring(site, received)
@@ -151,7 +158,7 @@ class Tags(Release):
     tags: Array = shares("shuffled tags of ids and of padding entries, encrypted with the secret factors of all sites")
 
 
-@handler(releases=Tags, before_alignment=True)
+@handler(releases=Tags, before_alignment=True, contract=fits_list)
 def return_tags(site: Site, received: ReturnedList) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
     _running_ring(site, received)
@@ -172,7 +179,7 @@ class CommonCount(_AllRowsQuestion, CommonRowsQuestion):
         return self.common
 
 
-@handler(releases=Done, before_alignment=True)
+@handler(releases=Done, before_alignment=True, contract=fits_common_count)
 def accept_count(site: Site, ask: CommonCount) -> Done:  # noqa: ARG001 the gate has compared it with the policy
     """Nothing stands against so many common rows."""
     return Done()
@@ -190,7 +197,7 @@ class Aligned(Release):
     rows: int = facts("how many rows all sites have in common", most=MAX_ROWS)
 
 
-@handler(releases=Aligned, before_alignment=True)
+@handler(releases=Aligned, before_alignment=True, contract=fits_common_tags)
 def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     """Read the common rows, in the order of their ids, from now on."""
     own = {tag.tobytes(): row for tag, row in zip(site.memory["align.tags"], site.memory["align.rows"], strict=True)}
@@ -201,7 +208,7 @@ def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     return _keep_order(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 
-@handler(releases=Aligned, before_alignment=True)
+@handler(releases=Aligned, before_alignment=True, contract=fits_lone_ring)
 def keep_all_rows(site: Site, ask: SiteRing) -> Keep[Aligned]:
     """The only site: every id is common."""
     return _keep_order(

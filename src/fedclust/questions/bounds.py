@@ -18,6 +18,7 @@ from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, Units
 from fedclust.kernels.units import bounds_above
+from fedclust.questions.question_contracts import fits_columns
 
 MIN_EXPONENT, MAX_EXPONENT = -128, 127
 
@@ -38,7 +39,7 @@ class RowCount(Release):
     rows: Exact = additive_counts("the total number of rows")
 
 
-@handler(releases=RowCount)
+@handler(releases=RowCount, contract=fits_columns)
 def count_rows(site: Site, ask: ColumnsQuestion) -> RowCount:
     """How many rows there are, at a party that has the study's columns."""
     if len(site.columns) != ask.count:
@@ -62,7 +63,7 @@ class MagnitudeMarks(Release):
     )
 
 
-@handler(releases=MagnitudeMarks)
+@handler(releases=MagnitudeMarks, contract=fits_columns)
 def magnitudes(site: Site, ask: ColumnsQuestion) -> MagnitudeMarks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
     for name, value in zip(site.columns, site.largest, strict=True):

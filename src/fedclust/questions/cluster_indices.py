@@ -29,6 +29,7 @@ from fedclust.kernels.fine_sums import fine_sums, fine_sums_by_label
 from fedclust.kernels.units import DISTANCE_BITS, partial_distance_bound, squared_distance_bound, unit_of
 from fedclust.questions import index_formulas
 from fedclust.questions.index_terms import TERM_NAMES, IndexTerms, memberships_from_distances
+from fedclust.questions.question_contracts import fits_index, fits_label_scatter, fits_labels
 
 BEST_DIRECTION: dict[str, Literal["min", "max"]] = {
     "fuzzy-davies-bouldin": "min",
@@ -80,7 +81,7 @@ def _membership_weights(site: Site, ask: IndexQuestion) -> Floats:
     return tally_weights(memberships_from_distances(d2, ask.terms.m) for d2 in _squared_distances(site, ask))
 
 
-@handler(releases=IndexSums, row_weights=_membership_weights)
+@handler(releases=IndexSums, row_weights=_membership_weights, contract=fits_index)
 def index_sums(site: Site, ask: IndexQuestion) -> IndexSums:
     """One sweep over the rows."""
     found = ask.terms.zero_sums(len(ask.centers))
@@ -109,7 +110,7 @@ class LabelSums(Release):
     pull: Exact = additive("for each label, the sum of its rows")
 
 
-@handler(releases=LabelSums)
+@handler(releases=LabelSums, contract=fits_labels)
 def label_sums(site: Site, ask: LabelsQuestion) -> LabelSums:
     """The rows of each label, counted and added up."""
     clusters, unit = len(ask.centers), unit_of(ask.view.exponents, DISTANCE_BITS)
@@ -146,7 +147,7 @@ def _label_row_weights(site: Site, ask: LabelScatterQuestion) -> Floats:
     return tally_unit_weights(sizes)
 
 
-@handler(releases=LabelScatter, row_weights=_label_row_weights)
+@handler(releases=LabelScatter, row_weights=_label_row_weights, contract=fits_label_scatter)
 def label_scatter(site: Site, ask: LabelScatterQuestion) -> LabelScatter:
     """One sweep over the rows and their labels."""
     found = no_scatter(len(ask.centers), ask.reach)

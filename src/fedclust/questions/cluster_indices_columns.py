@@ -7,7 +7,7 @@ labels are kept at the parties beside the centres, which stay as they were.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from fedclust.algorithms.cmeans.column_slices import blocks_of_rows, own_view
 from fedclust.algorithms.cmeans.column_split import JointTable
 from fedclust.core import ring
 from fedclust.core.effects import Keep, Protocol, each, handler, total
+from fedclust.core.question_types import DISTANCE_UNIT, AgreedValuesQuestion
 from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
@@ -27,17 +28,21 @@ from fedclust.kernels.units import DIFFERENCE_BITS, DISTANCE_BITS, unit_of
 from fedclust.questions import cluster_indices, index_formulas
 from fedclust.questions.cluster_indices import CRISP_INDICES
 from fedclust.questions.index_terms import IndexTerms
+from fedclust.questions.question_contracts import fits_center_gaps, fits_label_chunk, fits_mean_distances
 
 LABEL_CHUNK_ROWS = 1 << 18  # labels that travel at once
 
 
 @dataclass(frozen=True)
-class CenterGapsQuestion:
+class CenterGapsQuestion(AgreedValuesQuestion):
     """Sums of |difference|^p of every two `centers`, or of every two `means`, in a unit that every party uses."""
 
     which: str
     p: float
     unit: int
+
+    def agreed_values(self) -> Mapping[str, int]:
+        return {DISTANCE_UNIT: self.unit}
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class CenterGaps(Release):
     )
 
 
-@handler(releases=CenterGaps, row_weights=column_split.single_row_weights, split="columns")
+@handler(releases=CenterGaps, row_weights=column_split.single_row_weights, split="columns", contract=fits_center_gaps)
 def center_gaps(site: Site, ask: CenterGapsQuestion) -> CenterGaps:
     """This party's share of the distances between points of which it holds a slice."""
     points = np.asarray(site.memory[ask.which])
@@ -69,7 +74,7 @@ class LabelChunk:
     last: bool
 
 
-@handler(releases=Done, split="columns")
+@handler(releases=Done, split="columns", contract=fits_label_chunk)
 def keep_means(site: Site, ask: LabelChunk) -> Keep[Done]:
     """Add up the rows of each label and of all; with the last chunk, keep their means."""
     groups = ask.clusters + 1
@@ -90,12 +95,15 @@ def keep_means(site: Site, ask: LabelChunk) -> Keep[Done]:
 
 
 @dataclass(frozen=True)
-class MeanDistancesQuestion:
+class MeanDistancesQuestion(AgreedValuesQuestion):
     """Squared distances of the rows from `start` on to their label's mean."""
 
     start: int
     labels: Ints
     unit: int
+
+    def agreed_values(self) -> Mapping[str, int]:
+        return {DISTANCE_UNIT: self.unit}
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,9 @@ class MeanDistances(Release):
     d2: Exact = additive("the squared distance of each row to the mean of its label")
 
 
-@handler(releases=MeanDistances, row_weights=column_split.single_row_weights, split="columns")
+@handler(
+    releases=MeanDistances, row_weights=column_split.single_row_weights, split="columns", contract=fits_mean_distances
+)
 def mean_distances(site: Site, ask: MeanDistancesQuestion) -> MeanDistances:
     """This party's share of the squared distances of some rows to their label's mean."""
     means = np.asarray(site.memory["means"])

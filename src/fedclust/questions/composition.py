@@ -13,6 +13,7 @@ from fedclust.core.release import Release, counts
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, PartyId
 from fedclust.questions.pca import nearest_centers
+from fedclust.questions.question_contracts import fits_composition
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Composition(Release):
 
 
 # Of the sides of many planes a row is found: a site that masks its sums does not say how its rows spread.
-@handler(releases=Composition, max_distinct=3, plain_only=True)
+@handler(releases=Composition, max_distinct=3, plain_only=True, contract=fits_composition)
 def composition(site: Site, ask: CompositionQuestion) -> Composition:
     """Rows of this site by nearest centre."""
     counts = np.zeros(len(ask.centers), np.int64)

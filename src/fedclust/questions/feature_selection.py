@@ -17,6 +17,7 @@ from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.units import bounds_above, unit_of
@@ -49,7 +50,7 @@ class PairProducts(Release):
     products: Exact = additive("for each pair of columns, the sum of their products over the rows with a value in both")
 
 
-@handler(releases=PairProducts)
+@handler(releases=PairProducts, contract=never_in_study)
 def pair_products(site: Site, ask: ColumnPairsQuestion) -> PairProducts:
     """Counts, sums, squares and products of each pair of columns, over the rows that have both."""
     units = ask.units

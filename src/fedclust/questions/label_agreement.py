@@ -19,6 +19,7 @@ from fedclust.core.question_types import GapsQuestion, ViewedQuestion
 from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
 from fedclust.kernels import distances, elementary, gap_sweep
 
@@ -37,7 +38,7 @@ class KnownClasses(GapsQuestion):
 
 
 # Classes are the coordinator's choice: a row alone in its class is singled out.
-@handler(releases=Done, withheld=True)
+@handler(releases=Done, withheld=True, contract=never_in_study)
 def remember_truth(site: Site, ask: KnownClasses) -> Keep[Done]:
     """Keep the truth until it is counted."""
     if len(ask.classes) != site.rows:
@@ -62,7 +63,7 @@ class ContingencyCounts(Release):
     table: Exact = additive("how many rows of each cluster belong to each class", cells=True)
 
 
-@handler(releases=ContingencyCounts, withheld=True)
+@handler(releases=ContingencyCounts, withheld=True, contract=never_in_study)
 def count_classes(site: Site, ask: ContingencyQuestion) -> Keep[ContingencyCounts]:
     """This party's share of the table; the truth is forgotten."""
     table = np.zeros((len(ask.centers), ask.classes), np.int64)

@@ -12,6 +12,7 @@ from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Floats, Ints
 from fedclust.questions.pca import nearest_centers
 
@@ -39,7 +40,7 @@ class SharedRows(Release):
     )
 
 
-@handler(releases=SharedRows)
+@handler(releases=SharedRows, contract=never_in_study)
 def count_shared_rows(site: Site, ask: ModelPair) -> SharedRows:
     """Rows by their nearest centre in either model."""
     if len(ask.one) * len(ask.other) > MAX_PAIRS:

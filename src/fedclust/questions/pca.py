@@ -18,11 +18,12 @@ from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.row_weights import tally_unit_weights
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Array, Floats, Ints, Limbs, Units
+from fedclust.core.types import Array, Bools, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, exact_sums
 from fedclust.kernels import gap_sweep as gapped
 from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
-from fedclust.questions.standardisation import ColumnStatistics
+from fedclust.questions.question_contracts import fits_products, fits_spread
+from fedclust.questions.standardisation import ColumnStatistics, rare_levels
 
 MAX_PLANE_COLUMNS = 64  # whose products are 2,080 numbers
 PLANE_CHUNK_ROWS = 1024  # rows whose terms are in memory together
@@ -83,7 +84,7 @@ def _rows_with_both(site: Site, ask: ProductsQuestion) -> Floats:
     return tally_unit_weights(there[np.triu_indices(len(ask.columns))])
 
 
-@handler(releases=DeviationProducts, row_weights=_rows_with_both)
+@handler(releases=DeviationProducts, row_weights=_rows_with_both, contract=fits_products)
 def deviation_products(site: Site, ask: ProductsQuestion) -> DeviationProducts:
     """Sums over rows of the products of deviations, by pairs of columns."""
     one, other = np.triu_indices(len(ask.columns))
@@ -96,12 +97,13 @@ def deviation_products(site: Site, ask: ProductsQuestion) -> DeviationProducts:
     return DeviationProducts(Exact.from_counts(site.rows), Exact(found, ask.unit))
 
 
-def plane(view: View, found: ColumnStatistics, *, everyone: bool = True) -> Protocol[Plane]:
+def plane(view: View, found: ColumnStatistics, *, everyone: bool = True, floor: int = 1) -> Protocol[Plane]:
     """The two directions of most variance in a view, from one total.
 
-    `found` are the columns' means and deviations; `everyone` says that no party is absent there or here.
+    `found` are the columns' means and deviations; `everyone` says that no party is absent there or here. Levels that
+    fewer than `floor` rows have are left out.
     """
-    columns = widest_columns(found.sd)
+    columns = widest_columns(found.sd, rare_levels(view, found, floor))
     mean = found.mean[columns]
     reach = farthest_in_columns(view.exponents[columns], mean[None])
     if everyone:
@@ -121,9 +123,12 @@ def plane(view: View, found: ColumnStatistics, *, everyone: bool = True) -> Prot
     return Plane(columns, mean, axes, variances, reach)
 
 
-def widest_columns(sd: Floats) -> Ints:
-    """The columns to look at, in their order: all, or as many of the largest deviations as may be."""
-    return np.sort(np.argsort(-sd, kind="stable")[:MAX_PLANE_COLUMNS]).astype(np.int64)
+def widest_columns(sd: Floats, rare: Bools | None = None) -> Ints:
+    """The columns to look at, in their order: all but rare levels, or as many of the largest deviations as may be."""
+    ordered = np.argsort(-sd, kind="stable")
+    if rare is not None:
+        ordered = ordered[~rare[ordered]]
+    return np.sort(ordered[:MAX_PLANE_COLUMNS]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -144,7 +149,7 @@ class SpreadSums(Release):
     squares: Exact = additive("for each centre, the sum of the products of these offsets")
 
 
-@handler(releases=SpreadSums)
+@handler(releases=SpreadSums, contract=fits_spread)
 def spread_sums(site: Site, ask: SpreadQuestion) -> SpreadSums:
     """Counts and offsets in the plane of the rows nearest to each centre."""
     clusters = len(ask.centers)

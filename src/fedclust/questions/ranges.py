@@ -18,6 +18,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.questions import standardisation
+from fedclust.questions.question_contracts import fits_ranges
 
 LADDER_OCTAVES = 20  # above one standard deviation; of fewer than 2^40 rows none lies farther
 LADDER = np.concatenate(
@@ -44,7 +45,7 @@ class RangeMarks(Release):
     )
 
 
-@handler(releases=RangeMarks, max_distinct=3)
+@handler(releases=RangeMarks, max_distinct=3, contract=fits_ranges)
 def mark_ranges(site: Site, ask: RangesQuestion) -> RangeMarks:
     """A mark per column and side, at the first step that no row exceeds."""
     high, low = np.zeros(len(site.columns)), np.zeros(len(site.columns))

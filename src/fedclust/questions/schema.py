@@ -24,6 +24,7 @@ from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
+from fedclust.questions.question_contracts import fits_declarations
 
 COLUMN_TYPES = ("number", "ordinal", "category")
 Level = str | float
@@ -175,7 +176,7 @@ class Declarations(Release):
     )
 
 
-@handler(releases=Declarations, before_alignment=True)
+@handler(releases=Declarations, before_alignment=True, contract=fits_declarations)
 def declare(site: Site, ask: DeclarationsQuestion) -> Declarations:
     """What this party says the columns are; of a column it does not have, nothing."""
     return Declarations(tuple(site.column_fingerprints.get(name, b"") for name in ask.columns))

@@ -20,8 +20,10 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.units import TERM_BITS, bounds_above, closer_bounds, unit_of
+from fedclust.questions.question_contracts import fits_column_sums
 
 MAX_LOOKS = 3  # at squared deviations, until they show their digits
+FLAG_TOLERANCE = 1e-9  # of the variance of a column of zeros and ones
 CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
 
 
@@ -52,7 +54,7 @@ class ColumnSums(Release):
         return super().plausible(parts, ask) & ((values >= least) & (values <= most)).all(axis=1)
 
 
-@handler(releases=ColumnSums)
+@handler(releases=ColumnSums, contract=fits_column_sums)
 def column_sums(site: Site, ask: ColumnSumsQuestion) -> ColumnSums:
     """How many values a column has, and the sum of x or of (x - mean)^2 over them."""
     found: list[Exact] = []
@@ -115,6 +117,20 @@ def _squared_deviations(view: View, mean: Floats, parties: tuple[PartyId, ...]) 
 
 def _sums_and_counts(found: ColumnSums) -> tuple[Floats, Ints]:
     return found.sums.to_floats(), np.array(found.counts.to_integers(), np.int64)
+
+
+def rare_levels(view: View, found: ColumnStatistics, floor: int) -> Bools:
+    """Which columns of zeros and ones have fewer than `floor` rows, over all sites, with the rarer value.
+
+    A product of such a column with another one would show the values of these few rows. Of a column of zeros and ones,
+    the squares add up to the same as the values.
+    """
+    spread = np.ones(len(found.mean)) if view.spread is None else view.spread
+    mean, sd = view.to_original_units(found.mean[None, :])[0], found.sd * spread
+    fraction = np.minimum(mean, 1 - mean)
+    variance = mean * (1 - mean)
+    flags = (fraction > 0) & (np.abs(sd * sd - variance) <= FLAG_TOLERANCE * np.abs(variance))
+    return np.asarray(flags & (np.rint(fraction * found.counts) < floor))
 
 
 def standardise(view: View) -> Protocol[View]:

@@ -13,14 +13,17 @@ from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import AnswerChanged, KeysRefused, NotAsDeclared, OutOfBounds
 from fedclust.core.release import Release, count_numbers
 from fedclust.core.site_interface import Site
+from fedclust.core.study_terms import StudyTerms
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind.blind_aggregation import AnswerEncryption
 from fedclust.site import answer_guards, class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
+from fedclust.site.contract_guard import question_of_call
 from fedclust.site.ledger import Ledger, LedgerEntry
 from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import Policy
+from fedclust.site.run_agreements import RunAgreements
 from fedclust.site.vault import RunVault, Vaults
 
 
@@ -39,6 +42,8 @@ class Gate:
         split: str | None = None,
         method: str | None = None,
         floored: bool = False,
+        terms: StudyTerms | None = None,
+        agreements: RunAgreements | None = None,
     ) -> None:
         self.party = party
         self.policy = policy
@@ -47,7 +52,13 @@ class Gate:
         self.approval = approval
         self.noise_budget = noise_budget or NoiseBudget(policy)
         self.split, self.method, self.floored = split, method, floored
+        self.terms, self.agreements = terms, agreements or RunAgreements()
         self.rules = guards.ALWAYS_GUARDS if policy.has_no_rules else guards.QUESTION_GUARDS
+
+    @property
+    def is_private(self) -> bool:
+        """Whether every answer about rows carries noise, so that not even their number is read without it."""
+        return bool(self.policy.epsilon) or (self.terms is not None and self.terms.is_private)
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
         """Return the code to refuse a question with, or None."""
@@ -55,6 +66,8 @@ class Gate:
         code = next((code for guard in self.rules if (code := guard(question)) is not None), None)
         if code is None and self.approval is not None and not self.approval.covers(call, self.policy, question.tally):
             return "not-approved"
+        if code is None and self.terms is not None and not self.policy.has_no_rules and not handler.is_foreign:
+            self.agreements.remember(self.terms, call.run, question_of_call(handler, call.message))
         return code
 
     def receive(self, handler: Handler[Any, Any], release: Release) -> Release:
@@ -89,7 +102,7 @@ class Gate:
             rules = answer_guards.ANSWER_GUARDS
         if self.policy.has_no_rules:
             return None
-        rows = 0 if self.policy.epsilon or handler.reads == "nothing" else site.rows
+        rows = 0 if self.is_private or handler.reads == "nothing" else site.rows
         answer = answer_guards.AnswerContext(self._question_context(call, handler, rows), release, site)
         code = next((code for guard in rules if (code := guard(answer)) is not None), None)
         if code is not None:
@@ -105,7 +118,9 @@ class Gate:
         everyone = None if self.policy.has_no_rules or self.vaults is None else frozenset(self.vaults().roster)
         tally = self.ledger.tally(call.run)
         study = self.split, self.method, self.floored
-        return guards.QuestionContext(call, handler, self.policy, rows, tally, everyone, *study)
+        return guards.QuestionContext(
+            call, handler, self.policy, rows, tally, everyone, *study, self.terms, self.agreements
+        )
 
     def _make_entry(self, call: Call, size: int = 0, answer: str = "") -> LedgerEntry:
         return LedgerEntry(

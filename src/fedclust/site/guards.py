@@ -18,11 +18,14 @@ from fedclust.core.question_types import (
     PointsQuestion,
 )
 from fedclust.core.run_series import parse_series
+from fedclust.core.study_terms import StudyTerms
 from fedclust.privacy import psi
 from fedclust.privacy.roster import is_lasting, threshold
 from fedclust.site import class_checks, point_checks
+from fedclust.site.contract_guard import check_contract
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
+from fedclust.site.run_agreements import RunAgreements
 from fedclust.site.site_data import missing_rule_of
 
 MAX_ANSWER_POINTS = 2**16  # in an answer
@@ -41,11 +44,18 @@ class QuestionContext:
     split: str | None = None  # how the study splits the table between the sites, if this site knows
     method: str | None = None  # the study's method, if this site knows
     floored: bool = False  # whether the study opens the sum of a cluster only above a floor
+    terms: StudyTerms | None = None  # what the study that the site serves promises; None: it serves none
+    agreements: RunAgreements | None = None  # what this run has fixed
 
     @property
     def parties(self) -> int:
         """How many parties the answer may name."""
         return len(self.call.cohort if self.enrolled is None else self.enrolled)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether every answer about rows must carry noise: by the site's own policy, or by the study."""
+        return bool(self.policy.epsilon) or (self.terms is not None and self.terms.is_private)
 
     @property
     def has_noise(self) -> bool:
@@ -95,7 +105,7 @@ def check_labels_only(q: QuestionContext) -> str | None:
 
 def check_row_floor(q: QuestionContext) -> str | None:
     """Refuse everything at a site with fewer rows than its floor."""
-    if q.has_noise or q.policy.epsilon or q.handler.reads == "places":
+    if q.has_noise or q.is_private or q.handler.reads == "places":
         return None  # noise hides the number of rows, and a refusal would reveal it
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
@@ -152,7 +162,7 @@ def check_noise_required(q: QuestionContext) -> str | None:
     This includes a question without an answer unless it reads no rows, because its success may depend on the rows.
     """
     free = q.has_noise or q.handler.classes == {"keys"} or q.handler.reads == "nothing"
-    return "not-private" if q.policy.epsilon and not free else None
+    return "not-private" if q.is_private and not free else None
 
 
 def check_noise_amount(q: QuestionContext) -> str | None:
@@ -343,4 +353,5 @@ QUESTION_GUARDS: tuple[Guard, ...] = (
     check_class_sizes,
     check_id_count,
     check_alignment_count,
+    check_contract,
 )

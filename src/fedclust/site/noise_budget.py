@@ -11,6 +11,7 @@ later, and the difference of two sums over different sites with the same noise w
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,7 @@ import numpy as np
 from fedclust.core import ring, wire
 from fedclust.core.atomic_files import sync_folder, write_file
 from fedclust.core.envelope import Call
-from fedclust.core.errors import DataError
+from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, exact_from_noise_units
 from fedclust.privacy.discrete_noise import draw_gaussian_noise
 from fedclust.privacy.roster import is_lasting
@@ -35,8 +36,11 @@ DEFAULT_DELTA = 1e-6  # if a policy names none
 class NoiseBudget:
     """Pays for a site's answers with noise and stores them."""
 
-    def __init__(self, policy: Policy, folder: Path | None = None, *, durable: bool = True) -> None:
+    def __init__(
+        self, policy: Policy, folder: Path | None = None, *, durable: bool = True, study_rho: float = 0.0
+    ) -> None:
         self._policy, self._folder, self._durable = policy, folder, durable
+        self._study_rho = study_rho  # what the study that is served may spend; 0: no limit of its own
         self._kept_answers: dict[str, bytes] = {}
 
     @cached_property
@@ -60,6 +64,7 @@ class NoiseBudget:
         if (kept := self._find_answer(name)) is not None:
             return wire.decode(release_type, kept)
         price = call.message.price
+        self._check_study_limit(call.run, price.rho)
         release = compute_answer()  # an invalid question ends here and costs nothing
         self.spending.spend(Purchase(call.run, call.step, call.handler, call.digest.hex(), price.rho))
         exact: ring.Exact = release.sums
@@ -67,6 +72,15 @@ class NoiseBudget:
         covered = replace(release, sums=ring.total([exact, exact_from_noise_units(noise)]))
         self._keep_answer(name, wire.encode(covered))
         return covered
+
+    def _check_study_limit(self, run: str, rho: float) -> None:
+        """Refuse what the runs of a study would spend beyond the epsilon that the study's text says."""
+        study = run.partition("-")[2] or run
+        paid = [one.rho for one in self.spending.purchases if (one.run.partition("-")[2] or one.run) == study]
+        if self._study_rho and math.fsum([*paid, rho]) > self._study_rho * (1 + 2.0**-20):
+            raise OverBudget(
+                "the study has already spent what its epsilon allows; a further run of it needs a further study"
+            )
 
     def _find_answer(self, name: str) -> bytes | None:
         if (

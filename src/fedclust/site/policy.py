@@ -120,7 +120,7 @@ def _make_profile(name: str, floor: int, **rules: Any) -> Policy:
         one_cohort=True,
         groups=False,
         cohort_gap=3,
-        max_ids=100.0,
+        max_ids=10.0,
         max_alignments=3,
         **({"points": False, "weights": False} | rules),
     )

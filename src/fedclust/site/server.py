@@ -27,6 +27,7 @@ from fedclust.core.errors import (
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
+from fedclust.core.study_terms import StudyTerms
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import sealed_messages
 from fedclust.privacy.blind import blind_aggregation
@@ -35,6 +36,7 @@ from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
 from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import Policy
+from fedclust.site.run_agreements import RunAgreements
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
 from fedclust.site.stored_state import SavedState, memory_of_package, read_stored_state, replace_memory_of_package
 from fedclust.site.vault import Vaults
@@ -82,10 +84,11 @@ class SiteServer:
         method: str | None = None,
         floored: bool = False,
         needs_alignment: bool = False,
+        terms: StudyTerms | None = None,
     ) -> None:
         policy.refuse_unlisted_columns(site_data.schema or site_data.source.columns, site_data.party)
         self.site_data = site_data
-        noise_budget = NoiseBudget(policy, folder, durable=durable)
+        noise_budget = NoiseBudget(policy, folder, durable=durable, study_rho=0.0 if terms is None else terms.rho)
         ledger = Ledger(folder, durable=durable)
         self.gate = Gate(
             site_data.party,
@@ -97,6 +100,8 @@ class SiteServer:
             split=split,
             method=method,
             floored=floored,
+            terms=terms,
+            agreements=RunAgreements(folder),
         )
         self.seed = seed
         self.needs_alignment = needs_alignment  # in a study of common rows, no other rows are read
@@ -250,8 +255,7 @@ class SiteServer:
 
         If noise hides the rows, do not count them first: even a failed count would reveal something about them.
         """
-        policy = self.gate.policy
-        return not policy.epsilon and (handler.reads != "nothing" or policy.min_rows > 0)
+        return not self.gate.is_private and (handler.reads != "nothing" or self.gate.policy.min_rows > 0)
 
     def _keep_with_answer(
         self, call: Call, handler: Handler[Any, Any], answer: Keep[Any], sealed: SealedAnswer

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError
+from fedclust.core.study_terms import StudyTerms
 from fedclust.privacy.keys import Identity
 from fedclust.questions.schema import Schema
 from fedclust.site.approval import Approval, read_terms, roster_digest
@@ -70,12 +71,13 @@ class SiteFile:
         method: str | None = None,
         floored: bool = False,
         needs_alignment: bool = False,
+        promised: Callable[[tuple[str, ...]], StudyTerms] | None = None,
     ) -> SiteServer:
         """Return the site's server, with the study's column declarations; keys, ledger and state are in the site's
         folder.
 
         `sort` orders rows by `id`, as a column split requires. Ids may have `repeats` if the sites are to find out
-        which rows they have in common.
+        which rows they have in common. `promised` builds the terms of the study for the source's columns.
         """
         if self.noise is not None and id not in (None, self.id):
             raise StudyError(
@@ -97,6 +99,7 @@ class SiteFile:
             method=method,
             floored=floored,
             needs_alignment=needs_alignment,
+            terms=None if promised is None else promised(source.columns),
         )
 
     def load_approval(self) -> Approval | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import fits_leaves
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord
 from fedclust.algorithms.cmeans.opened_cells import (
     CHOICE_ARRAYS,
@@ -106,7 +107,7 @@ class LeafSums(Release):
     sums: Exact = additive("for each of these cells, the sum of its rows")
 
 
-@handler(releases=LeafSums, split="rows")
+@handler(releases=LeafSums, split="rows", contract=fits_leaves)
 def leaf_sums(site: Site, ask: LeavesQuestion) -> LeafSums:
     """How many rows are in each cell but the last, and their sums."""
     own, cells, unit = label_rows(site, ask.partition), ask.partition.cells, ask.unit

@@ -13,11 +13,18 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
+from fedclust.algorithms.cmeans.cmeans_contracts import (
+    compares_labels,
+    fits_comparison,
+    fits_label_assignment,
+    fits_seed,
+)
 from fedclust.algorithms.cmeans.column_split import ColumnFit, EmptyQuestion, JointTable, RowSpan, reveal, row_chunks
 from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round
 from fedclust.core import wire
@@ -32,8 +39,8 @@ from fedclust.core.effects import (
     handler,
     report,
 )
-from fedclust.core.errors import KeysRefused, RunFailed
-from fedclust.core.question_types import ClassesQuestion
+from fedclust.core.errors import KeysRefused, RunFailed, WireError
+from fedclust.core.question_types import DISTANCE_UNIT, AgreedValuesQuestion, ClassesQuestion
 from fedclust.core.release import Done, Release, sealed_shares, shares
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Array, Ints, Limbs, PartyId
@@ -56,7 +63,7 @@ class Seats:
 
 
 @dataclass(frozen=True)
-class RowComparison:
+class RowComparison(AgreedValuesQuestion):
     """Rows to label, and who computes."""
 
     seats: Seats
@@ -67,6 +74,9 @@ class RowComparison:
         """A token that every share carries, so that parties only compare distances of the same rows."""
         return hashlib.sha256(wire.encode(self)).digest()[:TOKEN_BYTES]
 
+    def agreed_values(self) -> Mapping[str, int]:
+        return {DISTANCE_UNIT: self.span.unit}
+
 
 @dataclass(frozen=True)
 class SeatMessages(Release):
@@ -76,7 +86,7 @@ class SeatMessages(Release):
     )
 
 
-@handler(releases=SeatMessages, split="columns")
+@handler(releases=SeatMessages, split="columns", contract=compares_labels)
 def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     """Take a seat, and give the seat before a seed that both will draw masks from.
 
@@ -92,8 +102,13 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     return Keep(SeatMessages({ask.neighbor(site.party, -1): seed}), {**others, **taken})
 
 
-@handler(releases=Done, split="columns")
-def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
+@dataclass(frozen=True)
+class SeedMessages(SealedMessages):
+    """The seed of a neighbouring seat."""
+
+
+@handler(releases=Done, split="columns", contract=fits_seed)
+def receive_seed(site: Site, incoming: SeedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
         raise KeysRefused(
@@ -105,7 +120,7 @@ def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
     return Keep(Done(), {**site.memory, "seat.after": _array_from_bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
-@handler(releases=SeatMessages, split="columns")
+@handler(releases=SeatMessages, split="columns", contract=fits_comparison)
 def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
     """The distances of a site that has no seat, split between two of the seats."""
     if site.party in _check_seats(site, ask.seats).parties:
@@ -117,7 +132,7 @@ def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
     return SeatMessages({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
 
 
-@handler(releases=SeatMessages, split="columns")
+@handler(releases=SeatMessages, split="columns", note=RowComparison, contract=fits_comparison)
 def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]:
     """This seat's share of the sums of distances, before any comparison; it sends shares of it to the next seat."""
     ask = wire.decode(RowComparison, incoming.note)
@@ -137,7 +152,7 @@ def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]
     return Keep(SeatMessages(outgoing), _memory_with_state(site, seat, {**state, "ask": _array_from_bytes(ask.token)}))
 
 
-@handler(releases=SeatMessages, split="columns")
+@handler(releases=SeatMessages, split="columns", note=Seats, contract=compares_labels)
 def continue_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]:
     """One exchange of the comparison."""
     seats = wire.decode(Seats, incoming.note)
@@ -157,7 +172,7 @@ class LabelShares(Release):
     )
 
 
-@handler(releases=LabelShares, split="columns")
+@handler(releases=LabelShares, split="columns", note=Seats, contract=compares_labels)
 def finish_comparison(site: Site, incoming: SealedMessages) -> Keep[LabelShares]:
     """This seat's share of the labels."""
     seats = wire.decode(Seats, incoming.note)
@@ -179,10 +194,12 @@ class LabelAssignment(ClassesQuestion):
         return int(np.unique(self.labels, return_counts=True)[1].min(initial=self.labels.size))
 
 
-@handler(releases=Done, split="columns")
+@handler(releases=Done, split="columns", contract=fits_label_assignment)
 def move_to_label_means(site: Site, ask: LabelAssignment) -> Keep[Done]:
     """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
     _refuse_centers_on_rows(site)
+    if ask.labels.shape != (site.rows,):
+        raise WireError("the question does not give each row one label")
     # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
     weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
     stays = np.full(ask.clusters, -1, np.int64)
@@ -234,7 +251,7 @@ def assign_seats(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seat
     seats = Seats(tuple(parties[: secret_argmin.SEATS]))
     if n_clusters > 1:
         seeds = yield from collect_messages(take_seat, seats, among=seats.parties)
-        yield _ask_once(receive_seed, {party: SealedMessages(own, b"") for party, own in seeds.items()})
+        yield _ask_once(receive_seed, {party: SeedMessages(own, b"") for party, own in seeds.items()})
     return seats
 
 

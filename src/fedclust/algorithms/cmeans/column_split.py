@@ -16,6 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import (
+    fits_placement,
+    fits_preparation,
+    fits_span,
+    fits_weights,
+    holds_columns,
+)
 from fedclust.algorithms.cmeans.column_slices import (
     blocks_of_rows,
     moved_slice,
@@ -30,6 +37,7 @@ from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round
 from fedclust.algorithms.shared.reseeding import draw_index, reseed_rows
 from fedclust.core.effects import Keep, Protocol, each, each_to, handler, report, run_on_own_rows, total
 from fedclust.core.errors import DataError
+from fedclust.core.question_types import DISTANCE_UNIT, AgreedValuesQuestion
 from fedclust.core.release import MAX_ROWS, Done, Release, additive, facts, marks, points, public_keys
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.row_weights import tally_unit_weights
@@ -56,7 +64,7 @@ class RowIdentity(Release):
     key: bytes = public_keys("a digest of the ids, which shows whether all sites hold the same rows in the same order")
 
 
-@handler(releases=RowIdentity, split="columns")
+@handler(releases=RowIdentity, split="columns", contract=holds_columns)
 def identify_rows(site: Site, ask: EmptyQuestion) -> RowIdentity:  # noqa: ARG001
     """How many rows this party holds, and which."""
     return RowIdentity(site.rows, site.row_key())
@@ -75,7 +83,7 @@ class Preparation:
     centers: Floats | None = None
 
 
-@handler(releases=Done, split="columns")
+@handler(releases=Done, split="columns", contract=fits_preparation)
 def prepare(site: Site, ask: Preparation) -> Keep[Done]:
     """This party's view of its own columns, and its slice of explicit centres, kept here."""
     view = raw_view(site)
@@ -105,7 +113,7 @@ class DistanceMarks(Release):
     )
 
 
-@handler(releases=DistanceMarks, split="columns")
+@handler(releases=DistanceMarks, split="columns", contract=holds_columns)
 def mark_distance_bounds(site: Site, ask: EmptyQuestion) -> DistanceMarks:  # noqa: ARG001
     """A mark for each column at the power of two above its share of a squared distance, whoever holds it."""
     largest = own_view(site).transform_bound(site.largest)
@@ -125,7 +133,7 @@ class CenterPlacement:
     high: Floats | None = None
 
 
-@handler(releases=Done, split="columns")
+@handler(releases=Done, split="columns", contract=fits_placement)
 def place_centers(site: Site, ask: CenterPlacement) -> Keep[Done]:
     """This party's slice of the first centres, kept here."""
     if ask.rows is not None:
@@ -135,12 +143,15 @@ def place_centers(site: Site, ask: CenterPlacement) -> Keep[Done]:
 
 
 @dataclass(frozen=True)
-class RowSpan:
+class RowSpan(AgreedValuesQuestion):
     """Rows from `start` to `stop`, in a unit that every party uses."""
 
     start: int
     stop: int
     unit: int
+
+    def agreed_values(self) -> Mapping[str, int]:
+        return {DISTANCE_UNIT: self.unit}
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ def single_row_weights(site: Site, ask: Any) -> Floats:  # noqa: ARG001
     return tally_unit_weights(np.ones(1))
 
 
-@handler(releases=Distances, row_weights=single_row_weights, split="columns", opens_distances=True)
+@handler(releases=Distances, row_weights=single_row_weights, split="columns", opens_distances=True, contract=fits_span)
 def measure_distances(site: Site, ask: RowSpan) -> Distances:
     """This party's share of the squared distances of some rows to all centres."""
     centers = np.asarray(site.memory["centers"])
@@ -173,7 +184,7 @@ class RowWeights:
     reseed: Ints
 
 
-@handler(releases=Done, split="columns", opens_distances=True)
+@handler(releases=Done, split="columns", opens_distances=True, contract=fits_weights)
 def apply_weights(site: Site, ask: RowWeights) -> Keep[Done]:
     """Add to this party's weighted sums; with the last chunk, move its slice of the centres."""
     n_clusters, count = ask.weights.shape
@@ -191,7 +202,7 @@ def apply_weights(site: Site, ask: RowWeights) -> Keep[Done]:
     )
 
 
-@handler(releases=CenterSlice, split="columns", withheld=True)
+@handler(releases=CenterSlice, split="columns", withheld=True, contract=holds_columns)
 def reveal(site: Site, ask: EmptyQuestion) -> CenterSlice:  # noqa: ARG001
     """This party's slice of the centres in original units, for a federation within one process."""
     view = own_view(site)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import fits_cell_counts, fits_cell_distances, fits_cell_spread
 from fedclust.algorithms.cmeans.floored_opening import has_opened
 from fedclust.algorithms.cmeans.opened_cells import OpenedCell, Partition, select_blocks
 from fedclust.core.effects import Protocol, each, handler, total
@@ -82,7 +83,7 @@ class CellSpreadQuestion(DescribedCells):
     reach: int
 
 
-@handler(releases=SpreadSums, split="rows")
+@handler(releases=SpreadSums, split="rows", contract=fits_cell_spread)
 def cell_spread(site: Site, ask: CellSpreadQuestion) -> SpreadSums:
     """Counts and offsets in the plane of the rows of each cell."""
     clusters, (offset, square) = len(ask.centers), (unit_of(ask.reach), unit_of(2 * ask.reach))
@@ -123,7 +124,7 @@ def _rows_of_cells(site: Site, ask: CellDistancesQuestion) -> Floats:
     return tally_unit_weights(sizes)
 
 
-@handler(releases=CellDistances, row_weights=_rows_of_cells, split="rows")
+@handler(releases=CellDistances, row_weights=_rows_of_cells, split="rows", contract=fits_cell_distances)
 def cell_distances(site: Site, ask: CellDistancesQuestion) -> CellDistances:
     """One sweep over the rows of each cell."""
     clusters, (unit, square) = len(ask.centers), ask.units
@@ -142,7 +143,7 @@ def cell_distances(site: Site, ask: CellDistancesQuestion) -> CellDistances:
 
 
 # A site that masks its sums does not say how its rows spread, as with `composition`.
-@handler(releases=Composition, max_distinct=3, plain_only=True, split="rows")
+@handler(releases=Composition, max_distinct=3, plain_only=True, split="rows", contract=fits_cell_counts)
 def cell_counts(site: Site, ask: DescribedCells) -> Composition:
     """Rows of this site in each cell."""
     counts = np.zeros(len(ask.centers), np.int64)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.cmeans.cmeans_contracts import fits_floor_question, fits_opening, fits_roles
 from fedclust.algorithms.cmeans.exact_rounds import pull_is_plausible
 from fedclust.algorithms.cmeans.opened_cells import (
     MAX_PARTITIONS,
@@ -105,7 +106,7 @@ class FloorMessages(Release):
     )
 
 
-@handler(releases=FloorMessages, split="rows")
+@handler(releases=FloorMessages, split="rows", contract=fits_roles)
 def make_secret(site: Site, ask: Roles) -> Keep[FloorMessages]:
     """Make the secret that hides counts from the tester, for all sites but the tester."""
     _check_roles(site, ask)
@@ -115,7 +116,7 @@ def make_secret(site: Site, ask: Roles) -> Keep[FloorMessages]:
     return Keep(FloorMessages(dict.fromkeys(ask.hiders[1:], secret)), _memory_with_secret(site, ask, secret))
 
 
-@handler(releases=Done, split="rows", note=Roles)
+@handler(releases=Done, split="rows", note=Roles, contract=fits_roles)
 def receive_secret(site: Site, incoming: SealedMessages) -> Keep[Done]:
     """Store the secret that hides counts."""
     roles = wire.decode(Roles, incoming.note)
@@ -126,7 +127,7 @@ def receive_secret(site: Site, incoming: SealedMessages) -> Keep[Done]:
     return Keep(Done(), _memory_with_secret(site, roles, secret))
 
 
-@handler(releases=FloorMessages, split="rows")
+@handler(releases=FloorMessages, split="rows", contract=fits_floor_question)
 def share_counts(site: Site, ask: FloorQuestion) -> FloorMessages:
     """The tester's counts, as two shares for two of the other sites."""
     _check_question(site, ask)
@@ -138,7 +139,7 @@ def share_counts(site: Site, ask: FloorQuestion) -> FloorMessages:
     return FloorMessages({first: seed, second: rest})
 
 
-@handler(releases=FloorMessages, split="rows", note=FloorQuestion)
+@handler(releases=FloorMessages, split="rows", note=FloorQuestion, contract=fits_floor_question)
 def hide_counts(site: Site, incoming: SealedMessages) -> FloorMessages:
     """This site's part of the test, for the tester."""
     ask = wire.decode(FloorQuestion, incoming.note)
@@ -161,7 +162,7 @@ class Verdict(Release):
     signature: bytes = shares("this site's signature of these bits")
 
 
-@handler(releases=Verdict, split="rows", note=FloorQuestion)
+@handler(releases=Verdict, split="rows", note=FloorQuestion, contract=fits_floor_question)
 def find_allowed(site: Site, incoming: SealedMessages) -> Verdict:
     """Which cells may be opened, from the hidden counts of all other sites."""
     ask = wire.decode(FloorQuestion, incoming.note)
@@ -183,7 +184,7 @@ class HiddenCounts(Release):
     )
 
 
-@handler(releases=HiddenCounts, split="rows")
+@handler(releases=HiddenCounts, split="rows", contract=fits_floor_question)
 def hide_counts_from_coordinator(site: Site, ask: FloorQuestion) -> HiddenCounts:
     """This site's part of the test, where at most two sites take part and the coordinator tests."""
     _check_question(site, ask)
@@ -241,7 +242,7 @@ class OpenedMoments(Release):
         return np.asarray(super().plausible(parts, ask) & pull_is_plausible(parts, ask.view, mass) & near)
 
 
-@handler(releases=OpenedMoments, split="rows")
+@handler(releases=OpenedMoments, split="rows", contract=fits_opening)
 def open_moments(site: Site, ask: OpeningQuestion) -> Keep[OpenedMoments]:
     """The sums of the cells that are wanted and may be opened; those of the others are left out."""
     _check_question(site, ask.asked)

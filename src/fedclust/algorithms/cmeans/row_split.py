@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import fits_centers
 from fedclust.algorithms.cmeans.exact_rounds import (
     FallingObjective,
     RoundQuestion,
@@ -84,7 +85,7 @@ def membership_weights(site: Site, ask: CentersQuestion) -> Floats:
     )
 
 
-@handler(releases=Moments, row_weights=membership_weights, opens_all_clusters=True)
+@handler(releases=Moments, row_weights=membership_weights, opens_all_clusters=True, contract=fits_centers)
 def moments(site: Site, ask: CentersQuestion) -> Moments:
     """One sweep over the rows."""
     mass, pull, objective = ask.units

@@ -18,6 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import fits_gap_centers
 from fedclust.algorithms.cmeans.exact_rounds import (
     RoundQuestion,
     RoundSums,
@@ -29,6 +30,7 @@ from fedclust.algorithms.cmeans.exact_rounds import (
 from fedclust.algorithms.cmeans.fit_result import RoundResult
 from fedclust.algorithms.cmeans.row_split import CentersQuestion
 from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.shared.start_contracts import fits_filled_start
 from fedclust.core.effects import Protocol, each, handler
 from fedclust.core.question_types import PointsQuestion, ViewedQuestion
 from fedclust.core.release import Release, additive, points, stack_field
@@ -92,7 +94,7 @@ def _weights_by_column(rows: Array, ask: GapCentersQuestion) -> Floats:
     return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, rows.shape[1])])
 
 
-@handler(releases=PartialMoments, row_weights=membership_weights, opens_all_clusters=True)
+@handler(releases=PartialMoments, row_weights=membership_weights, opens_all_clusters=True, contract=fits_gap_centers)
 def moments(site: Site, ask: GapCentersQuestion) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
@@ -157,7 +159,7 @@ class GapCandidates(Release):
     )
 
 
-@handler(releases=GapCandidates)
+@handler(releases=GapCandidates, contract=fits_filled_start)
 def seed_candidates(site: Site, ask: FilledStartQuestion) -> GapCandidates:
     """k-means++ on this party's rows with gaps filled, each choice smoothed; a party with too few rows sends none.
 

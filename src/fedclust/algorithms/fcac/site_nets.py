@@ -7,8 +7,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from fedclust.algorithms.method_contracts import fits_nodes
 from fedclust.core.effects import Keep, handler
-from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.question_types import UnitlessQuestion
 from fedclust.core.release import Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
@@ -18,7 +19,7 @@ NET_PREFIX = "net."  # of the net's arrays in a site's memory
 
 
 @dataclass(frozen=True)
-class Batch(ViewedQuestion):
+class Batch(UnitlessQuestion):
     """Learn the rows at hand, in a net of at most so many nodes: a fresh one, or the one from the round before."""
 
     view: View
@@ -37,7 +38,7 @@ class Nodes(Release):
 
 
 # Nodes that are rows.
-@handler(releases=Nodes, methods=("fcac",), withheld=True)
+@handler(releases=Nodes, methods=("fcac",), withheld=True, contract=fits_nodes)
 def learn_rows(site: Site, ask: Batch) -> Keep[Nodes]:
     """All nodes after this round's rows; the net stays in the site's memory."""
     columns = len(site.columns)

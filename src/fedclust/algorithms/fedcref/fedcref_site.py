@@ -21,6 +21,7 @@ from fedclust.core.errors import OutOfBounds
 from fedclust.core.release import Release, additive, additive_counts, additive_weights, facts, sealed_weights, weights
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels import exact_sums
 
@@ -61,7 +62,7 @@ class FirstClusterCount(Release):
     clusters: int = facts("the initial number of clusters at this site", most=MAX_FIRST_CLUSTERS)
 
 
-@handler(releases=FirstClusterCount)
+@handler(releases=FirstClusterCount, contract=never_in_study)
 def begin(site: Site, ask: BeginQuestion) -> Keep[FirstClusterCount]:
     """First clusters of the site's own rows."""
     rows = float32_rows(site, ask.plan.view)
@@ -110,7 +111,7 @@ class SentModels(Release):
     )
 
 
-@handler(releases=SentModels)
+@handler(releases=SentModels, contract=never_in_study)
 def train(site: Site, ask: TrainQuestion) -> Keep[SentModels]:
     """Train models of the clusters; a stable site keeps its models unless all sites start again."""
     labels = np.asarray(site.memory["labels"])
@@ -133,7 +134,7 @@ class ErrorsKept(Release):
     """Nothing."""
 
 
-@handler(releases=ErrorsKept, note=TrainingPlan)
+@handler(releases=ErrorsKept, note=TrainingPlan, contract=never_in_study)
 def keep_errors(site: Site, received: SealedMessages) -> Keep[ErrorsKept]:
     """Keep the errors that others' models give on the rows here; the models are not kept."""
     trainer = _make_trainer(site, wire.decode(TrainingPlan, received.note))
@@ -167,7 +168,7 @@ class WinTables(Release):
         return dict(zip(self.senders, np.split(self.shares, np.cumsum(self.models)[:-1]), strict=True))
 
 
-@handler(releases=WinTables)
+@handler(releases=WinTables, contract=never_in_study)
 def compare(site: Site, ask: CompareQuestion) -> WinTables:
     """This site's columns of the table of all models and all clusters."""
     errors = {name[2:]: np.asarray(e) for name, e in sorted(site.memory.items()) if name.startswith("e/")}
@@ -204,7 +205,7 @@ class CommunityShare(Release):
     )
 
 
-@handler(releases=CommunityShare)
+@handler(releases=CommunityShare, contract=never_in_study)
 def train_community(site: Site, ask: CommunityStep) -> CommunityShare:
     """The community's model after a few epochs on the rows here, times how many they are."""
     own = ask.clusters.get(site.party, ())
@@ -250,7 +251,7 @@ class RefinedClusters(Release):
     stable: bool = facts("whether this site's clusters hardly changed")
 
 
-@handler(releases=RefinedClusters)
+@handler(releases=RefinedClusters, contract=never_in_study)
 def refine(site: Site, ask: RefineQuestion) -> Keep[RefinedClusters]:
     """New clusters, each with the model it was formed by."""
     labels, count = np.asarray(site.memory["labels"]), int(site.memory["count"])
@@ -302,7 +303,7 @@ class UsualErrors(Release):
     squares: Exact = additive("for each community, the sum of the squares of the logarithms of its rows' errors")
 
 
-@handler(releases=UsualErrors)
+@handler(releases=UsualErrors, contract=never_in_study)
 def close(site: Site, ask: ClosingQuestion) -> Keep[UsualErrors]:
     """What errors are usual in each community; the site keeps which community its clusters are."""
     labels = np.asarray(site.memory["labels"])

@@ -32,6 +32,7 @@ from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Done
 from fedclust.core.ring import Exact, total
 from fedclust.core.site_interface import Site
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels import bounded_sums, distances, elementary
 
@@ -118,7 +119,7 @@ class GivenLabels(GapsQuestion):
 
 # It looks at no row, so none are counted for it; yet no budget covers it: labels go by the rows' places, and with one
 # row less all later rows would get another's.
-@handler(releases=Done, reads="places")
+@handler(releases=Done, reads="places", contract=never_in_study)
 def remember_labels(site: Site, ask: GivenLabels) -> Keep[Done]:
     """Remember clusters to begin with."""
     return Keep(Done(), {**site.memory, "given": ask.labels})
@@ -158,19 +159,19 @@ class NoisyErrors(Noisy):
     )
 
 
-@handler(releases=SiteSums)
+@handler(releases=SiteSums, contract=never_in_study)
 def own_sums(site: Site, ask: OffsetsQuestion) -> SiteSums:
     """One round of c-means at this site alone."""
     return SiteSums(private_fit.sum_offsets(site, ask))
 
 
-@handler(releases=SiteSums)
+@handler(releases=SiteSums, contract=never_in_study)
 def own_gradients(site: Site, ask: ModelsQuestion) -> SiteSums:
     """One step of the models of this site's clusters."""
     return SiteSums(_model_gradients(site, ask))
 
 
-@handler(releases=CommunityGradients)
+@handler(releases=CommunityGradients, contract=never_in_study)
 def community_gradients(site: Site, ask: ModelsQuestion) -> CommunityGradients:
     """One step of the communities' models."""
     return CommunityGradients(_model_gradients(site, ask))
@@ -188,7 +189,7 @@ def _model_gradients(site: Site, ask: ModelsQuestion) -> Exact:
     )
 
 
-@handler(releases=WinCounts)
+@handler(releases=WinCounts, contract=never_in_study)
 def count_wins(site: Site, ask: ModelsQuestion) -> WinCounts:
     """Of the rows of each cluster here, how many each model wins, and how many there are."""
     _check_question(ask, site)
@@ -217,7 +218,7 @@ def winning_models(errors: Floats, own: tuple[int, ...], model: int) -> Floats:
     return np.asarray(errors * errors < errors[model] * errors[rivals].min(axis=0))
 
 
-@handler(releases=VoteCounts)
+@handler(releases=VoteCounts, contract=never_in_study)
 def count_votes(site: Site, ask: ModelsQuestion) -> VoteCounts:
     """How many rows here do best on which of the models."""
     _check_question(ask, site)
@@ -233,7 +234,7 @@ def count_votes(site: Site, ask: ModelsQuestion) -> VoteCounts:
     return VoteCounts(_sum_blocks((counts(labels) for _, labels in _labeled_blocks(site, ask)), shape))
 
 
-@handler(releases=NoisyErrors)
+@handler(releases=NoisyErrors, contract=never_in_study)
 def sum_errors(site: Site, ask: ModelsQuestion) -> NoisyErrors:
     """Of each model's rows here their number, and how large their errors are."""
     _check_question(ask, site)

@@ -24,6 +24,7 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitResult, Round
 from fedclust.algorithms.fuzzy_baselines import local_fcm
+from fedclust.algorithms.method_contracts import fits_local_centers
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, each, handler, report, total
@@ -64,7 +65,7 @@ class LocalCenters(Release):
 
 
 # A site's own centres, which in few rounds are its rows; a published method to compare with.
-@handler(releases=LocalCenters, withheld=True)
+@handler(releases=LocalCenters, withheld=True, contract=fits_local_centers)
 def local_centers(site: Site, ask: LocalCentersQuestion) -> LocalCenters:
     """Where this party alone would put the centres; none if it has too few rows."""
     if _has_too_few_rows(site, ask):
@@ -79,7 +80,7 @@ class WeightedCenters(Release):
     silent: Exact = additive_counts("how many sites had too few rows to take part")
 
 
-@handler(releases=WeightedCenters, withheld=True)
+@handler(releases=WeightedCenters, withheld=True, contract=fits_local_centers)
 def weighted_centers(site: Site, ask: LocalCentersQuestion) -> WeightedCenters:
     """Where this party alone would put the centres, times how much belongs to them; zeros if it has too few rows."""
     few = _has_too_few_rows(site, ask)

@@ -25,6 +25,7 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitResult, Round, frobenius
 from fedclust.algorithms.fuzzy_baselines import local_fcm
+from fedclust.algorithms.method_contracts import fits_gradient
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, handler, report, total
 from fedclust.core.errors import RunFailed
@@ -70,7 +71,7 @@ class LocalGradient(Release):
 
 
 # Gradients of one site alone, which in few rounds are its rows; a published method to compare with.
-@handler(releases=LocalGradient, withheld=True)
+@handler(releases=LocalGradient, withheld=True, contract=fits_gradient)
 def local_gradient(site: Site, ask: GradientQuestion) -> LocalGradient:
     """The gradient of this party's cost at the server's centres, by the memberships it would end at."""
     ahead = ask.centers

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitResult, Round
 from fedclust.algorithms.cmeans.row_split import Moments, make_question, moments, one_round
+from fedclust.algorithms.method_contracts import fits_cost
 from fedclust.core.effects import Protocol, handler, run_on_own_rows, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
@@ -66,7 +67,7 @@ class Cost(Release):
     objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
 
 
-@handler(releases=Cost, withheld=True)
+@handler(releases=Cost, withheld=True, contract=fits_cost)
 def cost(site: Site, ask: CostQuestion) -> Cost:
     """The objective at given centres."""
     return Cost(own_objective(site, ask.view, ask.centers, ask.m))

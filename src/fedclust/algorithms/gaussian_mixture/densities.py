@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.method_contracts import fits_centered, fits_mixture_products, fits_mixtures
 from fedclust.core.effects import handler
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.question_types import ViewedQuestion
@@ -95,7 +96,7 @@ def _block_weights(site: Site, ask: MixturesQuestion, g: Gaussians) -> Iterator[
         yield _responsibilities(component_scores(g, white), hard=_is_nearest(g))[0]
 
 
-@handler(releases=MixtureMoments, row_weights=component_weights)
+@handler(releases=MixtureMoments, row_weights=component_weights, contract=fits_mixtures)
 def moments(site: Site, ask: MixturesQuestion) -> MixtureMoments:
     """One sweep over the rows for all mixtures."""
     units = [ask.units(g) for g in ask.mixtures]
@@ -218,7 +219,7 @@ class CenteredQuestion(ViewedQuestion):
     view: View
 
 
-@handler(releases=bounds.MagnitudeMarks, max_distinct=3)
+@handler(releases=bounds.MagnitudeMarks, max_distinct=3, contract=fits_centered)
 def mark_deviations(site: Site, ask: CenteredQuestion) -> bounds.MagnitudeMarks:
     """A mark per column at the smallest power of two above its largest deviation from the mean."""
     most = np.zeros(len(site.columns))
@@ -245,7 +246,7 @@ def _row_weights(site: Site, ask: ScatterQuestion) -> Floats:
     return tally_unit_weights(np.array([sum(block.shape[1] for block in site.blocks(ask.view))]))
 
 
-@handler(releases=CovarianceProducts, row_weights=_row_weights)
+@handler(releases=CovarianceProducts, row_weights=_row_weights, contract=fits_mixture_products)
 def scatter_matrix(site: Site, ask: ScatterQuestion) -> CovarianceProducts:
     """Sum x x^T over the rows, columns by columns."""
     unit = unit_of(ask.reach[:, None] + ask.reach[None, :])

@@ -29,6 +29,7 @@ from fedclust.algorithms.gaussian_mixture.densities import (
 from fedclust.algorithms.shared.eigenvectors import eigen
 from fedclust.algorithms.shared.fixed_order import gram_matrix, matrix_product, ordered_sum, triangular_root
 from fedclust.core.effects import Protocol, report, total
+from fedclust.core.errors import StudyError
 from fedclust.core.ring import power_above
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Units
@@ -121,9 +122,17 @@ class Climb:
         return tol is not None and self.gain / rows < tol
 
 
-def make_frame(view: View, *, full: bool) -> Protocol[Frame]:
-    """Centre the columns, agree on how far they reach; with `full` also on the covariance of all rows."""
+def make_frame(view: View, *, full: bool, floor: int = 1) -> Protocol[Frame]:
+    """Centre the columns, agree on how far they reach; with `full` also on the covariance of all rows.
+
+    The covariance would show the values of few rows if fewer than `floor` rows have a level of a category.
+    """
     found = yield from standardisation.column_statistics(view)
+    if full and standardisation.rare_levels(view, found, floor).any():
+        raise StudyError(
+            f"fewer than {floor} rows have some level of a category, and family EEE needs the products of all columns, "
+            "which would show these rows; merge rare levels, or choose another family"
+        )
     origin, spread = (
         view.to_original_units(found.mean),
         np.ones(len(found.mean)) if view.spread is None else view.spread,

@@ -22,6 +22,12 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Round, frobenius
 from fedclust.algorithms.private_kmeans import noisy_cells
+from fedclust.algorithms.private_kmeans.private_contracts import (
+    fits_grid,
+    fits_lengths,
+    fits_offsets,
+    fits_second_moments,
+)
 from fedclust.algorithms.private_kmeans.private_questions import (
     MAX_GRID_AXES,
     Box,
@@ -74,7 +80,7 @@ class ClusterOffsets(Noisy):
     )
 
 
-@handler(releases=CellCounts)
+@handler(releases=CellCounts, contract=fits_lengths)
 def lengths(site: Site, ask: LengthsQuestion) -> CellCounts:
     """Rows by half octaves of their norm, the longest first."""
     _check_question(ask, site)
@@ -88,7 +94,7 @@ def lengths(site: Site, ask: LengthsQuestion) -> CellCounts:
     return CellCounts(_sum_blocks(site, ask.box, own, shape=(HALF_OCTAVES, 1)))
 
 
-@handler(releases=SecondMoments)
+@handler(releases=SecondMoments, contract=fits_second_moments)
 def second_moments(site: Site, ask: MomentsQuestion) -> SecondMoments:
     """Second moments of the rows, each no longer than one."""
     _check_question(ask, site)
@@ -101,7 +107,7 @@ def second_moments(site: Site, ask: MomentsQuestion) -> SecondMoments:
     )
 
 
-@handler(releases=CellCounts)
+@handler(releases=CellCounts, contract=fits_grid)
 def count_cells(site: Site, ask: GridQuestion) -> CellCounts:
     """Rows by cells; those outside count in the cells at the edge."""
     _check_question(ask, site)
@@ -116,7 +122,7 @@ def count_cells(site: Site, ask: GridQuestion) -> CellCounts:
     return CellCounts(_sum_blocks(site, ask.box, own, shape=(count, 1)))
 
 
-@handler(releases=ClusterOffsets)
+@handler(releases=ClusterOffsets, contract=fits_offsets)
 def cluster_offsets(site: Site, ask: OffsetsQuestion) -> ClusterOffsets:
     """Of each cluster the sum of its rows' offsets, in units of the reach, and of their counts."""
     return ClusterOffsets(sum_offsets(site, ask))

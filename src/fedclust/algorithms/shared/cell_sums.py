@@ -7,7 +7,7 @@ fixed order, and every term becomes an integer before it is added, so the sums d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,9 +16,10 @@ import numpy as np
 
 from fedclust.algorithms.shared.cell_routing import TREE_ARRAYS, project, rows_of_cells
 from fedclust.algorithms.shared.fixed_order import ordered_sum
+from fedclust.algorithms.shared.start_contracts import fits_nearest, fits_parts, fits_race, fits_scatter
 from fedclust.core.effects import handler
 from fedclust.core.errors import OutOfBounds
-from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.question_types import AgreedValuesQuestion, ViewedQuestion
 from fedclust.core.release import ROW_BITS, Release, additive, additive_counts, stack_field
 from fedclust.core.ring import Exact
 from fedclust.core.row_weights import tally_unit_weights
@@ -28,13 +29,14 @@ from fedclust.kernels import distances, hard_sweep
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
 from fedclust.kernels.fine_sums import fine_sums
+from fedclust.kernels.row_sample import WHOLE_TABLE
 from fedclust.kernels.units import DISTANCE_BITS, TERM_BITS, bounds_above, squared_distance_bound, unit_of
 
 PAIRED_AXES = 3  # products of two different coordinates are asked for along so many axes, squares along all
 
 
 @dataclass(frozen=True)
-class SampleQuestion(ViewedQuestion):
+class SampleQuestion(ViewedQuestion, AgreedValuesQuestion):
     """Which rows are meant, and the mean of each column over all rows."""
 
     view: View
@@ -42,13 +44,20 @@ class SampleQuestion(ViewedQuestion):
     share: int
     mean: Floats
 
+    def agreed_values(self) -> Mapping[str, int]:
+        return {"share of the sample": self.share} if self.share < WHOLE_TABLE else {}
+
 
 @dataclass(frozen=True)
 class ScatterQuestion(SampleQuestion):
-    """Sum the products y (directions' y)^T; without directions the upper triangle of y y^T. |y| is at most `reach`."""
+    """Sum the products y (directions' y)^T; without directions the upper triangle of y y^T. |y| is at most `reach`.
+
+    In `rare` columns every y counts as 0.
+    """
 
     reach: Floats
     directions: Floats | None
+    rare: Ints
 
     @cached_property
     def units(self) -> Units:
@@ -94,12 +103,13 @@ def _rows_behind_products(site: Site, ask: ScatterQuestion) -> Floats:
     return tally_unit_weights(present if ask.directions is not None else both[np.triu_indices(width)])
 
 
-@handler(releases=ScatterSums, row_weights=_rows_behind_products)
+@handler(releases=ScatterSums, row_weights=_rows_behind_products, contract=fits_scatter)
 def scatter_sums(site: Site, ask: ScatterQuestion) -> ScatterSums:
     """Sums of y and of its products with the directions, or with itself."""
     units, rows = ask.units, 0
     sums = Sums.zeros(units.max(axis=1), units, 0)
     for y in _deviations(site, ask, ask.reach):
+        y[ask.rare] = 0.0
         by = y if ask.directions is None else project(y, ask.directions)
         exact.add_weighted(sums, y, np.concatenate([by, np.ones((1, y.shape[1]))]))
         rows += y.shape[1]
@@ -166,7 +176,7 @@ class PartMoments(Release):
         return super().plausible(parts, ask) & sound & _are_reachable(parts, "products", counts, DISTANCE_BITS)
 
 
-@handler(releases=PartCounts)
+@handler(releases=PartCounts, contract=fits_parts)
 def part_counts(site: Site, ask: PartsQuestion) -> PartCounts:
     """How many rows are in each cell."""
     counts = np.zeros(len(ask.asked), np.int64)
@@ -175,7 +185,7 @@ def part_counts(site: Site, ask: PartsQuestion) -> PartCounts:
     return PartCounts(Exact.from_counts(counts))
 
 
-@handler(releases=PartSums)
+@handler(releases=PartSums, contract=fits_parts)
 def part_sums(site: Site, ask: PartsQuestion) -> PartSums:
     """How many rows are in each cell, and their sums."""
     unit, _ = ask.units
@@ -187,7 +197,7 @@ def part_sums(site: Site, ask: PartsQuestion) -> PartSums:
     return PartSums(Exact.from_counts(counts), _exact_rows(sums, unit))
 
 
-@handler(releases=PartMoments)
+@handler(releases=PartMoments, contract=fits_parts)
 def part_moments(site: Site, ask: PartsQuestion) -> PartMoments:
     """How many rows are in each cell, their sums, and the sums of their products."""
     unit, square = ask.units
@@ -245,7 +255,7 @@ class NearestSums(Release):
         return super().plausible(parts, ask) & _are_reachable(parts, "sums", counts)
 
 
-@handler(releases=PartCounts)
+@handler(releases=PartCounts, contract=fits_nearest)
 def nearest_counts(site: Site, ask: NearestQuestion) -> PartCounts:
     """How many rows are nearest to each centre."""
     counts = np.zeros(len(ask.centers), np.int64)
@@ -255,7 +265,7 @@ def nearest_counts(site: Site, ask: NearestQuestion) -> PartCounts:
     return PartCounts(Exact.from_counts(counts))
 
 
-@handler(releases=NearestSums)
+@handler(releases=NearestSums, contract=fits_nearest)
 def nearest_sums(site: Site, ask: NearestQuestion) -> NearestSums:
     """One sweep: the rows nearest to each centre are counted and added."""
     unit = unit_of(ask.view.exponents)
@@ -304,7 +314,7 @@ def _sampled_rows(site: Site, ask: RaceQuestion) -> Floats:
     return tally_unit_weights(np.array([sum(x.shape[1] for x in _pieces(site, ask))]))
 
 
-@handler(releases=Objectives, row_weights=_sampled_rows)
+@handler(releases=Objectives, row_weights=_sampled_rows, contract=fits_race)
 def objectives(site: Site, ask: RaceQuestion) -> Objectives:
     """The objective of each candidate."""
     found: Limbs = np.zeros((len(ask.candidates), 2), np.uint64)

@@ -56,7 +56,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Bools, Floats, Ints, Units
 from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.kernels.units import farthest_in_columns
-from fedclust.questions.standardisation import ColumnStatistics
+from fedclust.questions.standardisation import ColumnStatistics, rare_levels
 
 MAX_AXES = 8  # the tree lies in the span of so many principal axes
 OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
@@ -150,10 +150,11 @@ def find_cells(
     """
     rows = float(found.counts.max())
     frame = Frame(view, seed, sample_share(rows), found.mean, _reach(view, found, everyone=everyone))
-    start = yield from _find_root(frame, clusters)
+    rare = np.flatnonzero(rare_levels(view, found, floor))
+    start = yield from _find_root(frame, clusters, rare)
     if frame.share < WHOLE_TABLE and start.root.rows < MIN_SAMPLE_FRACTION * rows * frame.share / WHOLE_TABLE:
         frame = replace(frame, share=WHOLE_TABLE)
-        start = yield from _find_root(frame, clusters)
+        start = yield from _find_root(frame, clusters, rare)
     if not start.axes.shape[1] or start.root.rows < 1:
         return None
     leaves = yield from _grow(frame, start, clusters, floor, opening)
@@ -176,12 +177,15 @@ def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
     return np.where(nearer > 0, np.minimum(reach, nearer), reach)
 
 
-def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
-    """The cell of all rows, and the axes of the tree; of a wide table they are found by a sketch."""
+def _find_root(frame: Frame, clusters: int, rare: Ints) -> Protocol[_Start]:
+    """The cell of all rows, and the axes of the tree; of a wide table they are found by a sketch.
+
+    The axes are orthogonal to columns of `rare` levels, whose products with others would show few rows.
+    """
     width = len(frame.mean)
     wanted = min(MAX_AXES, width, max(2, clusters - 1))
     if width < MAX_WIDTH_OF_PRODUCTS * (wanted + OVERSAMPLING):
-        answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, None))
+        answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, None, rare))
         rows, sums = float(answer.rows.to_floats()), answer.sums.to_floats()
         products = symmetric_matrices(answer.products.to_floats(), np.triu_indices(width), width)
         mean = sums / max(rows, 1.0)
@@ -190,11 +194,11 @@ def _find_root(frame: Frame, clusters: int) -> Protocol[_Start]:
         along = ordered_sum(sums[:, None] * basis, axis=0)
         return _Start(_root_cell(rows, along, matrix_product(matrix_product(basis.T, products), basis)), basis)
     signs = np.random.default_rng((frame.seed, 3)).random((width, min(width, wanted + OVERSAMPLING)))
-    rows, sums, sketch = yield from _sketch(frame, np.where(signs < 0.5, -1.0, 1.0))
+    rows, sums, sketch = yield from _sketch(frame, np.where(signs < 0.5, -1.0, 1.0), rare)
     basis = orthonormal_basis(sketch)
     variances = np.zeros((1, 0))
     if basis.shape[1]:
-        rows, sums, sketch = yield from _sketch(frame, basis)
+        rows, sums, sketch = yield from _sketch(frame, basis, rare)
         inner = matrix_product(basis.T, sketch)
         variances, axes = principal_axes((inner + inner.T)[None] / 2, wanted)
         basis = orthonormal_basis(matrix_product(sketch, axes[0][:, variances[0] > 0]))
@@ -208,9 +212,9 @@ def _root_cell(rows: float, sums: Floats, products: Floats) -> Cell:
     return Cell((), rows, sums, products[product_pairs(len(sums))])
 
 
-def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, Floats]]:
+def _sketch(frame: Frame, directions: Floats, rare: Ints) -> Protocol[tuple[float, Floats, Floats]]:
     """The number of rows, their sums, and their covariance times some directions."""
-    answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, directions))
+    answer = yield from total(scatter_sums, ScatterQuestion(*frame.sample, frame.reach, directions, rare))
     rows, sums = float(answer.rows.to_floats()), answer.sums.to_floats()
     mean = sums / max(rows, 1.0)
     own = ordered_sum(mean[:, None] * directions, axis=0)

@@ -14,6 +14,7 @@ import numpy as np
 
 from fedclust.algorithms.shared.fixed_order import smallest_places
 from fedclust.algorithms.shared.row_likeness import count_equal_rows
+from fedclust.algorithms.shared.start_contracts import fits_start
 from fedclust.core.effects import Protocol, each, each_to, handler
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import PointsQuestion, ViewedQuestion
@@ -68,7 +69,7 @@ def box_centers(view: View, count: int, seed: int, bounds: tuple[Floats, Floats]
     return low + (high - low) * np.random.RandomState(seed).rand(count, len(low))  # the papers' own stream
 
 
-@handler(releases=Candidates)
+@handler(releases=Candidates, contract=fits_start)
 def draw_candidates(site: Site, ask: StartQuestion) -> Candidates:
     """Points drawn in this party's mean +- 2 sd, never a row; a party with too few rows draws none."""
     rows = read_rows(site, ask.view)
@@ -93,7 +94,7 @@ def party_centers(
     )
 
 
-@handler(releases=Candidates)
+@handler(releases=Candidates, contract=fits_start)
 def seed_candidates(site: Site, ask: StartQuestion) -> Candidates:
     """k-means++ on this party's rows, each choice smoothed; a party with too few rows sends none."""
     rng = site.rng_from_seed(ask.seed)

@@ -20,13 +20,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedclust.algorithms.method_contracts import fits_summaries
 from fedclust.algorithms.summary_clustering import neighbor_graph
 from fedclust.algorithms.summary_clustering.outlier_fences import OutlierFences
 from fedclust.algorithms.summary_clustering.sent_summaries import SentSummaries
 from fedclust.algorithms.summary_clustering.weighted_points import WeightedPoints
 from fedclust.core.effects import Keep, Protocol, each, handler, report
 from fedclust.core.errors import KeysRefused, OutOfBounds
-from fedclust.core.question_types import FlooredQuestion, ViewedQuestion
+from fedclust.core.question_types import FlooredQuestion, UnitlessQuestion
 from fedclust.core.release import FLOOR_FROM_QUESTION, HIDDEN_COUNT, Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
@@ -41,7 +42,7 @@ STILL_ONLY_THE_MEAN = "Still no site has enough different rows for a summary. Th
 
 
 @dataclass(frozen=True)
-class Batch(ViewedQuestion, FlooredQuestion):
+class Batch(UnitlessQuestion, FlooredQuestion):
     """Summarise the rows that were not summarised yet; `fresh` also asks for what was sent earlier in this run."""
 
     view: View
@@ -65,7 +66,7 @@ class Summaries(Release):
 
 
 # Within a run, and in its later rounds, a site remembers what it sent; in another run rows are split otherwise.
-@handler(releases=Summaries, methods=("summary-clustering",), one_run=True)
+@handler(releases=Summaries, methods=("summary-clustering",), one_run=True, contract=fits_summaries)
 def summarise_rows(site: Site, ask: Batch) -> Keep[Summaries]:
     """Summaries of the rows that came since the last round."""
     view, run, columns = ask.view, _run_of(site), len(site.columns)

@@ -107,7 +107,7 @@ class RowSplitDescriber:
 
     def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
         everyone = self.model.quorum == ALL_PARTIES
-        plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
+        plane = yield from pca.plane(self.view, self.columns, everyone=everyone, floor=self.fed.cell_floor)
         return plane, (yield from pca.cluster_spread(self.view, self.centers, plane))
 
     def profiles(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class OpenedCellsDescriber(RowSplitDescriber):
         return DescribedCells.from_cells(self.view, self.centers[self.is_open], self.cells)
 
     def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
-        plane = yield from pca.plane(self.view, self.columns)
+        plane = yield from pca.plane(self.view, self.columns, floor=self.fed.cell_floor)
         return plane, (yield from spread_of_cells(self.described, plane))
 
     def map(self) -> dict[str, Any]:

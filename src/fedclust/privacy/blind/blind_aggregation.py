@@ -25,6 +25,7 @@ from fedclust.core.errors import KeysRefused, QuorumLost, WireError
 from fedclust.core.release import Done, Release, additive, shares
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, Vault
+from fedclust.core.study_terms import in_any_study
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks
 from fedclust.privacy.padding import Padding, Shapes, empty_release, pad_text, unpad_text
@@ -45,7 +46,7 @@ class GroupKeyMessage:
     text: bytes
 
 
-@handler(releases=Done, reads="nothing", before_alignment=True)
+@handler(releases=Done, reads="nothing", before_alignment=True, contract=in_any_study)
 def group(site: Site, ask: GroupKeyMessage) -> Done:
     """Store the group key, and the key that encrypts answers to the lead."""
     vault = site.vault
@@ -109,13 +110,13 @@ class EncryptedAnswer(Release):
     text: bytes = shares("an answer, encrypted for the lead site")
 
 
-@handler(releases=MaskedNumbers, reads="nothing", before_alignment=True)
+@handler(releases=MaskedNumbers, reads="nothing", before_alignment=True, contract=in_any_study)
 def add(site: Site, ask: EncryptedQuestion) -> MaskedNumbers:  # noqa: ARG001
     """An encrypted question for a sum; the server answers the question inside."""
     raise WireError("this question must be decrypted before it reaches its handler")
 
 
-@handler(releases=EncryptedAnswer, reads="nothing", before_alignment=True)
+@handler(releases=EncryptedAnswer, reads="nothing", before_alignment=True, contract=in_any_study)
 def reply(site: Site, ask: EncryptedQuestion) -> EncryptedAnswer:  # noqa: ARG001
     """An encrypted question for a party's own answer; the server answers the question inside."""
     raise WireError("this question must be decrypted before it reaches its handler")

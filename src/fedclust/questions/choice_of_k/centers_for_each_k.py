@@ -25,6 +25,7 @@ from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.row_weights import tally_unit_weights, tally_weights
 from fedclust.core.site_interface import Site, View
+from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, hard_sweep
 from fedclust.kernels import exact_sums as exact
@@ -65,7 +66,7 @@ class ClusterMoments(Release):
     objective: Exact = additive("the sum of the squared distances of the rows to their nearest centres", least=0.0)
 
 
-@handler(releases=ClusterMoments)
+@handler(releases=ClusterMoments, contract=never_in_study)
 def cluster_moments(site: Site, ask: CenterSets) -> ClusterMoments:
     """One sweep of c-means for each lot."""
     one, row, units = unit_of(0), unit_of(ask.reach), ask.distance_units()
@@ -93,7 +94,7 @@ def _cluster_row_weights(site: Site, ask: CenterSets) -> Floats:
     return tally_unit_weights(np.concatenate(sizes))
 
 
-@handler(releases=Widths, row_weights=_cluster_row_weights)
+@handler(releases=Widths, row_weights=_cluster_row_weights, contract=never_in_study)
 def widths(site: Site, ask: CenterSets) -> Widths:
     """How wide each cluster is in each column."""
     row = unit_of(2 * ask.reach)
@@ -120,7 +121,7 @@ def _gain_weights(site: Site, ask: CenterSets) -> Floats:
     return np.concatenate([tally_weights(own) for own, _ in parts], axis=1)
 
 
-@handler(releases=Gains, row_weights=_gain_weights)
+@handler(releases=Gains, row_weights=_gain_weights, contract=never_in_study)
 def gains(site: Site, ask: CenterSets) -> Gains:
     """What each place of each lot would gain."""
     found: list[Limbs] = [np.zeros((len(lot.places), 2), np.uint64) for lot in ask.lots]

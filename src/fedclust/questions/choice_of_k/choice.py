@@ -84,12 +84,14 @@ class KChoice:
     floor: int = 1  # no sum of fewer rows was opened
 
 
-def choose_groups(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KChoice]:
+def choose_groups(view: View, *, seed: int, floor: int, everyone: bool, level_floor: int = 1) -> Protocol[KChoice]:
     """Choose the number of groups; `everyone` says that no site is absent in any step.
 
-    With a `floor` no sum is asked for of fewer rows, and none of rows that differ by fewer from others.
+    With a `floor` no sum is asked for of fewer rows, and none of rows that differ by fewer from others. Levels of a
+    category that fewer than `level_floor` rows have are not used.
     """
-    return (yield from pad_rounds(_choose(view, seed=seed, floor=floor, everyone=everyone), max_asks(floor)))
+    script = _choose(view, seed=seed, floor=floor, everyone=everyone, level_floor=max(floor, level_floor))
+    return (yield from pad_rounds(script, max_asks(floor)))
 
 
 def max_asks(floor: int) -> int:
@@ -97,10 +99,10 @@ def max_asks(floor: int) -> int:
     return OTHER_ASKS + (2 if floor > 1 else 1) * MAX_LEVELS + ROUNDS + TRIES
 
 
-def _choose(view: View, *, seed: int, floor: int, everyone: bool) -> Protocol[KChoice]:
+def _choose(view: View, *, seed: int, floor: int, everyone: bool, level_floor: int) -> Protocol[KChoice]:
     found = yield from standardisation.column_statistics(view)
     rows = int(found.counts.max())
-    used = np.flatnonzero(found.sd > 0)
+    used = np.flatnonzero((found.sd > 0) & ~standardisation.rare_levels(view, found, level_floor))
     if not len(used):
         return KChoice(1, "none", 1, 1, 1, {}, rows, is_sample=False, floor=floor)
     frame = yield from _make_frame(view, found, used, seed=seed, floor=floor, everyone=everyone)

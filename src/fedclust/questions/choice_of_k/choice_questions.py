@@ -7,7 +7,7 @@ fixed order, and every term becomes an integer before it is added, so the sums d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from fedclust.algorithms.shared.cell_routing import project
 from fedclust.algorithms.shared.fixed_order import ordered_sum
 from fedclust.core.effects import handler
 from fedclust.core.errors import DataError, OutOfBounds
-from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.question_types import AgreedValuesQuestion, ViewedQuestion
 from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact
 from fedclust.core.row_weights import tally_unit_weights
@@ -25,7 +25,14 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, Limbs, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.fine_sums import fine_sums
+from fedclust.kernels.row_sample import WHOLE_TABLE
 from fedclust.kernels.units import DISTANCE_BITS, bounds_above, unit_of
+from fedclust.questions.choice_of_k.choice_contracts import (
+    fits_cell_lines,
+    fits_cells,
+    fits_choice_products,
+    fits_powers,
+)
 
 STEPS = (100.0, 10.0, 1.0, 0.5, 0.1)  # of values that are rounded, the widest first
 STEP_TOLERANCE = 1e-9
@@ -33,7 +40,7 @@ CHUNK_VALUES = 1 << 16  # of scores in memory together
 
 
 @dataclass(frozen=True)
-class ChoiceQuestion(ViewedQuestion):
+class ChoiceQuestion(ViewedQuestion, AgreedValuesQuestion):
     """Which rows are meant, which columns, and their means and standard deviations; |z| is at most `reach`."""
 
     view: View
@@ -43,6 +50,9 @@ class ChoiceQuestion(ViewedQuestion):
     mean: Floats
     sd: Floats
     reach: Floats
+
+    def agreed_values(self) -> Mapping[str, int]:
+        return {"share of the sample": self.share} if self.share < WHOLE_TABLE else {}
 
 
 def _rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
@@ -90,7 +100,7 @@ class PowerSums(Release):
     )
 
 
-@handler(releases=PowerSums, row_weights=_rows_behind_powers)
+@handler(releases=PowerSums, row_weights=_rows_behind_powers, contract=fits_powers)
 def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
     """Sums of z, z^2, z^3 and z^4, column by column, and how many values are rounded to each step."""
     rows, units = 0, ask.units
@@ -142,7 +152,7 @@ def _rows_behind_products(site: Site, ask: ProductsQuestion) -> Floats:
     return tally_unit_weights(both[np.triu_indices(len(both))])
 
 
-@handler(releases=ProductSums, row_weights=_rows_behind_products)
+@handler(releases=ProductSums, row_weights=_rows_behind_products, contract=fits_choice_products)
 def product_sums(site: Site, ask: ProductsQuestion) -> ProductSums:
     """The upper triangle of the sum of z z^T."""
     i, j = np.triu_indices(len(ask.reach))
@@ -270,7 +280,7 @@ class GroupMoments(Release):
     )
 
 
-@handler(releases=GroupMoments)
+@handler(releases=GroupMoments, contract=fits_cells)
 def cell_moments(site: Site, ask: CellsQuestion) -> GroupMoments:
     """How many rows are in each cell, their sums, the sums of their products, and the counts of flags."""
     place_of = np.full(len(ask.places) + 1, len(ask.asked))
@@ -322,7 +332,7 @@ class HistogramCounts(Release):
     )
 
 
-@handler(releases=HistogramCounts)
+@handler(releases=HistogramCounts, contract=fits_cell_lines)
 def cell_histograms(site: Site, ask: CellLinesQuestion) -> HistogramCounts:
     """How the rows of each cell lie along a line through it."""
     bins = ask.edges.shape[1] + 1

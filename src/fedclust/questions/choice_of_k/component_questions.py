@@ -16,6 +16,13 @@ from fedclust.core.site_interface import Site
 from fedclust.core.types import Array, Bools, Floats, Ints, Units
 from fedclust.kernels import distances
 from fedclust.kernels.units import bounds_above, unit_of
+from fedclust.questions.choice_of_k.choice_contracts import (
+    fits_component_sums,
+    fits_components,
+    fits_lines,
+    fits_shared_rows,
+    fits_shells,
+)
 from fedclust.questions.choice_of_k.choice_questions import (
     CHUNK_VALUES,
     GroupMoments,
@@ -116,7 +123,7 @@ class NeighborCounts(Release):
     neighbors: Exact = additive("for each two components, the number of rows that they fit best", cells=True)
 
 
-@handler(releases=GroupMoments)
+@handler(releases=GroupMoments, contract=fits_component_sums)
 def component_moments(site: Site, ask: ComponentSumsQuestion) -> GroupMoments:
     """For the components that are asked for: how many rows they have, and the sums of these rows."""
     starts = np.cumsum([0, *(len(one.offsets) for one in ask.sets)])
@@ -129,7 +136,7 @@ def component_moments(site: Site, ask: ComponentSumsQuestion) -> GroupMoments:
     return tally.release()
 
 
-@handler(releases=NeighborCounts)
+@handler(releases=NeighborCounts, contract=fits_components)
 def neighbor_counts(site: Site, ask: ComponentsQuestion) -> NeighborCounts:
     """For the components of the first set: how many rows they have, and which component comes next for these rows."""
     components = ask.sets[0]
@@ -157,7 +164,7 @@ class SharedRows(Release):
     counts: Exact = additive("for each cell and each component, the number of rows that are in both", cells=True)
 
 
-@handler(releases=SharedRows)
+@handler(releases=SharedRows, contract=fits_shared_rows)
 def count_shared_rows(site: Site, ask: SharedRowsQuestion) -> SharedRows:
     """How many rows of each cell are in each component."""
     counts = np.zeros((len(ask.places) + 1, len(ask.components.offsets)), np.int64)
@@ -207,7 +214,7 @@ class ShellsQuestion(HistogramsQuestion):
     high: float
 
 
-@handler(releases=HistogramCounts)
+@handler(releases=HistogramCounts, contract=fits_lines)
 def line_histograms(site: Site, ask: LinesQuestion) -> HistogramCounts:
     """Histograms along lines, or along tubes around them."""
     counts = np.zeros((len(ask.members), BINS), np.int64)
@@ -223,7 +230,7 @@ def line_histograms(site: Site, ask: LinesQuestion) -> HistogramCounts:
     return HistogramCounts(Exact.from_counts(counts))
 
 
-@handler(releases=HistogramCounts)
+@handler(releases=HistogramCounts, contract=fits_shells)
 def shell_histograms(site: Site, ask: ShellsQuestion) -> HistogramCounts:
     """Histograms of distances from centres."""
     counts = np.zeros((len(ask.members), SHELL_BINS), np.int64)

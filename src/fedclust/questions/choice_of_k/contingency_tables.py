@@ -15,6 +15,7 @@ from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
+from fedclust.questions.choice_of_k.choice_contracts import fits_pairs
 from fedclust.questions.partition_changes import MAX_PAIRS
 
 
@@ -57,7 +58,7 @@ class ContingencyTables(Release):
     )
 
 
-@handler(releases=ContingencyTables)
+@handler(releases=ContingencyTables, contract=fits_pairs)
 def count_label_pairs(site: Site, ask: PairsQuestion) -> ContingencyTables:
     """One contingency table after the other."""
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]

@@ -22,6 +22,7 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
 from fedclust.questions import bounds, cluster_indices, schema, standardisation
 from fedclust.questions.choice_of_k.centers_for_each_k import grow_centers
+from fedclust.questions.question_contracts import fits_local_k
 
 LOCAL_INDEX = "fuzzy-davies-bouldin"
 MAX_LOCAL_CLUSTERS = 6  # a site looks no further
@@ -45,7 +46,7 @@ class LocalK(Release):
     )
 
 
-@handler(releases=LocalK)
+@handler(releases=LocalK, contract=fits_local_k)
 def own_k(site: Site, ask: LocalKQuestion) -> LocalK:
     """The K of the least index of fuzzy c-means on this party's rows alone; 1 where they are too few to tell."""
     most = min(MAX_LOCAL_CLUSTERS, site.rows // MIN_CLUSTER_ROWS)

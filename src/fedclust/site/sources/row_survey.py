@@ -42,6 +42,12 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
     gaps, infinite = np.zeros(width, np.int64), np.zeros(width, np.int64)
     for block in source.blocks():
         rows += block.shape[1]
+        if missing == FINITE_ROWS_ONLY:  # values beyond its bound are finite, too
+            block = _finite_rows(block)  # noqa: PLW2901
+            kept += block.shape[1]
+            low, high = block.min(axis=1, initial=np.inf), block.max(axis=1, initial=-np.inf)
+            lo, hi = np.fmin(lo, low), np.fmax(hi, high)
+            continue
         low, high = block.min(axis=1), block.max(axis=1)
         used = block
         # A NaN or an infinity shows in the extremes, so complete blocks need no check of each value.
