@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import second_audit_programs as programs
 
+import second_audit_programs as programs
 from fedclust.app.serve import import_questions
 from fedclust.app.study import parse_study
 from fedclust.app.study_promises import study_terms

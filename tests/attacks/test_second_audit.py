@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import second_audit_programs as programs
 
 SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in range(1, 20))])
