@@ -11,6 +11,7 @@ from fedclust.app.study import parse_study
 from fedclust.app.study_promises import study_terms
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import REMEDIES
+from fedclust.core.errors import QuorumLost
 from fedclust.core.handler_checks import check_contract_is_given
 from fedclust.core.study_terms import never_in_study
 from fedclust.site.contract_guard import is_in_study
@@ -221,3 +222,14 @@ def test_every_forged_question_of_an_iterated_method_is_refused(tmp_path, name):
     with row_study(tmp_path, cluster, top, privacy, **options) as served:
         admitted, _ = forge_all(served)
     assert admitted == []
+
+
+def test_all_runs_of_a_private_study_together_spend_its_epsilon(tmp_path):
+    cluster, top, privacy, _ = HONEST["epsilon"]
+    with row_study(tmp_path, cluster, top, privacy) as served:
+        run_honestly(served)
+        spent = [session._site_server.gate.noise_budget.spending.spent_rho for session in served.sessions.values()]
+        terms = served.sessions["north"]._site_server.gate.terms
+        assert 0 < max(spent) <= terms.rho
+        with pytest.raises(QuorumLost, match="privacy budget"):
+            run_honestly(served, number=2)

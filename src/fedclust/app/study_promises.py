@@ -21,6 +21,7 @@ from fedclust.app.choose_k import DEFAULT_RESTARTS
 from fedclust.app.served_columns import study_column_names
 from fedclust.app.study import Study
 from fedclust.core.effects import ALL_PARTIES
+from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import count_honest_sites
 from fedclust.core.study_terms import ChoiceLimits, StudyTerms
 from fedclust.core.types import Floats
@@ -57,6 +58,7 @@ def study_terms(study: Study, columns: Sequence[str]) -> StudyTerms:
         split=study.split,
         parties=tuple(site.name for site in study.sites),
         columns=len(columns),
+        is_own_method=type(estimator).__module__.partition(".")[0] == OWN_PACKAGE,
         column_names=frozenset(_raw_names(study)),
         max_clusters=most,
         fuzziness=estimator.fuzziness,

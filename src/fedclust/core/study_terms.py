@@ -32,6 +32,7 @@ class StudyTerms:
     split: str
     parties: tuple[PartyId, ...]
     columns: int  # of this site, once categories are encoded
+    is_own_method: bool = True  # fedclust's; a method of another package may ask any of its questions of one kind
     column_names: frozenset[str] = frozenset()  # as the study declares them
     max_clusters: int = 1  # of a fit
     fuzziness: float = 1.0

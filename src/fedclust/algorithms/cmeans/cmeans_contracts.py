@@ -49,7 +49,8 @@ def fits_round(terms: StudyTerms, ask: RoundQuestion) -> bool:
 def fits_centers(terms: StudyTerms, ask: CentersQuestion) -> bool:
     """The sums of rows without gaps, under the papers' rules as the study sets them."""
     rules = (ask.singletons, ask.small_sites) == (terms.hides_singletons, terms.hides_small_sites)
-    whole = terms.missing != "partial" and not terms.opening_floor and terms.method in SUMMED_METHODS
+    known = terms.method in SUMMED_METHODS or not terms.is_own_method
+    whole = terms.missing != "partial" and not terms.opening_floor and known
     return whole and rules and is_vector(ask.shifts, len(ask.centers)) and fits_round(terms, ask)
 
 

@@ -46,6 +46,7 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
         "not-approved",
         "over-budget",
         "not-private",
+        "not-in-study",
     }
 )
 NO_CELLS_REASON = "The sums of no cluster were opened in this run, so further sums of clusters could show few rows."
