@@ -8,14 +8,14 @@ import tomllib
 from dataclasses import replace
 from pathlib import Path
 
-from fedclust.app.study import Study, parse_study
-from fedclust.app.study.toml_text import parse_toml
+from fedclust.app.served_study import site_schema
+from fedclust.app.study import parse_study
+from fedclust.app.verified_site import VerifiedStudy
 from fedclust.core.errors import StudyError
 from fedclust.models.methods import method_registry
-from fedclust.questions.schema import Column, Schema
 from fedclust.site.server import SiteServer
 from fedclust.site.session import SiteSession
-from fedclust.site.site_file import SiteFile, find_site_only_keys
+from fedclust.site.site_file import SiteFile
 
 QUESTION_PACKAGES = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
 
@@ -72,26 +72,5 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         method=study.cluster.method,
         floored=study.cluster.options.get("opening") == "floored",
         needs_alignment=study.align is not None,
+        open_replay=VerifiedStudy(study, site.state).open_replay if study.is_verified and site.state else None,
     )
-
-
-def refuse_site_only_keys(study: Study) -> None:
-    """Refuse a study that sets what a remote site sets itself."""
-    for name, key in find_site_only_keys(parse_toml(study.text, Path("the study"))):
-        raise StudyError(f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out")
-
-
-def site_schema(study: Study, party: str) -> Schema:
-    """Return the columns that a site of a served study must have, and their types."""
-    own = next((site for site in study.sites if site.name == party), None)
-    if own is None:
-        raise StudyError(f"the study has no site '{party}'; its sites are {', '.join(s.name for s in study.sites)}")
-    if study.split == "columns":
-        if own.columns is None:
-            raise StudyError(
-                f"[sites.{party}] must list its columns, because they cannot be looked up at a remote site"
-            )
-        return {name: study.schema.get(name, Column()) for name in own.columns}
-    if not study.schema:
-        raise StudyError("the study must list its columns, because they cannot be looked up at remote sites")
-    return study.schema

@@ -29,6 +29,7 @@ from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source, sort_by_id
 from fedclust.site.sources.noised_rows import MECHANISMS, LocalNoise, NoisedSource
 from fedclust.site.vault import Vaults
+from fedclust.site.verified_run import ReplayOpener
 
 SITE_ONLY_KEYS = (
     "source",
@@ -159,6 +160,7 @@ class SiteFile:
         method: str | None = None,
         floored: bool = False,
         needs_alignment: bool = False,
+        open_replay: ReplayOpener | None = None,
     ) -> SiteServer:
         """Return the site's server, with the study's column declarations; keys, ledger and state are in the site's
         folder.
@@ -186,6 +188,7 @@ class SiteFile:
             method=method,
             floored=floored,
             needs_alignment=needs_alignment,
+            open_replay=open_replay,
         )
 
     def load_approval(self) -> Approval | None:
