@@ -54,7 +54,7 @@ class Sessions:
     before: Callable[[str, bytes], bytes | None] = lambda _, data: data
     asked: list[tuple[str, bytes]] = field(default_factory=list)
 
-    def carry(self, requests, *, timeout):
+    def carry(self, requests, *, timeout):  # noqa: ARG002
         for party, data in requests.items():
             sent = self.before(party, data)
             if sent is not None:
@@ -106,9 +106,7 @@ class ServedSites:
 
     def begin(self, name: str = "run") -> Run:
         study = read_study(self.folder / "study.toml", served=True)
-        return Run.create(
-            self.folder / name, study.text, origin=Path(), engine_choice=EngineChoice("files")
-        )
+        return Run.create(self.folder / name, study.text, origin=Path(), engine_choice=EngineChoice("files"))
 
     def next_round(self, run: Run, name: str) -> Run:
         return begin_next_round(run, self.folder / name)
@@ -125,7 +123,10 @@ class ServedSites:
         engine = engine or self.engine(run)
         ready = open_served_study(study, engine, RunRecord(run.folder, run.name, durable=False))
         send_outcomes(ready, engine, run.folder)
-        return resume_run(replace(run, open_study=ready))
+        try:
+            return resume_run(replace(run, open_study=ready))
+        finally:
+            engine.close()
 
     def state(self, name: str) -> Path:
         return self.folder / name / "state"

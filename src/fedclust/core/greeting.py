@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from fedclust.core import wire
 from fedclust.core.errors import WireError
+from fedclust.core.script_version import SCRIPT_VERSION
 from fedclust.core.types import PartyId
 
 MAX_GREETING_BYTES = 1 << 20  # the largest greeting in bytes; a study is a page of text
@@ -49,6 +50,7 @@ class Greeting(_JsonMessage):
     study: str  # the study's text
     fedclust: str
     wire: int = WIRE_FORMAT
+    script: int = SCRIPT_VERSION
 
     @classmethod
     def for_party(cls, party: PartyId, *, run: str, study: str) -> Greeting:
@@ -64,6 +66,7 @@ class Welcome(_JsonMessage):
     fedclust: str
     code: str = ""
     wire: int = WIRE_FORMAT
+    script: int = SCRIPT_VERSION
 
     @classmethod
     def reply_to(cls, greeting: Greeting, party: PartyId, code: str = "") -> Welcome:
@@ -72,4 +75,4 @@ class Welcome(_JsonMessage):
 
 def versions_differ(one: Greeting | Welcome, other: Greeting | Welcome) -> bool:
     """Return whether two versions cannot work together: results are bit-identical only between equal versions."""
-    return (one.fedclust, one.wire) != (other.fedclust, other.wire)
+    return (one.fedclust, one.wire, one.script) != (other.fedclust, other.wire, other.script)

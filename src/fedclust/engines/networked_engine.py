@@ -114,6 +114,8 @@ class NetworkedEngine:
         self._greet_parties([party for party in self.parties if party not in absent], self.attendance.timeout)
 
     def close(self, *, done: bool = False) -> None:
+        if self.outcomes is not None:
+            self.outcomes.close()
         self.link.close(done=done)
 
     def _valid_replies(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:

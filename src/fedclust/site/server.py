@@ -208,6 +208,8 @@ class SiteServer:
                 context = self._make_context(call, handler, missing)
             if code := self.gate.judge(call, handler, release, context):
                 return Refusal(self.party, code)
+        if self._verified is not None:
+            self._verified.commit()
         sealed = self.gate.seal(call, release, encryption, proved_with=proved_with)
         self._store_with_answer(call, handler, answer, sealed)
         return sealed

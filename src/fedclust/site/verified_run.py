@@ -1,8 +1,8 @@
 """One verified run at a site: the replay of the study's script, and a transcript of what it was given.
 
 The site answers only the question that the script asks next. What a call brings is checked, given to the replay, and
-stored with the call that follows from it. A call that does not follow changes nothing: the outcomes that came with it
-are forgotten as soon as the next call brings others.
+stored once the site answers the call. A call that does not follow from it, or that a rule refuses, changes nothing: the
+outcomes that came with it are forgotten as soon as the next call brings others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Protocol as Structural
 from fedclust.core import wire
 from fedclust.core.atomic_files import write_file
 from fedclust.core.envelope import Call
-from fedclust.core.errors import JournalError, KeysRefused, WireError
-from fedclust.core.journal import OPENING_RECORD, Journal
+from fedclust.core.errors import KeysRefused, WireError
 from fedclust.core.site_interface import Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy.verified.group_key import SELF_PROVEN, read_group_key
 from fedclust.privacy.verified.outcomes import ExpectedStep, StepOutcome, bound_digest, read_outcome
 from fedclust.privacy.verified.transcript import finish
+from fedclust.site.transcript_file import TranscriptFile
 
 FILE_NAME_PATTERN = re.compile(r"[0-9a-f]{1,64}(\.[0-9]{1,9})?-[0-9a-f]{32}")  # run names that can name a folder
 
@@ -61,49 +61,6 @@ class CallRefused(Exception):
         self.code = code
 
 
-class Transcript:
-    """The outcomes of a run's steps that a site has accepted, on disk if it has a folder."""
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._journal: Journal | None = None
-        self._in_memory: list[bytes] = []
-        self.digests: list[bytes] = []
-        if path is not None:
-            self._journal = self._open(path)
-            self.digests = [hashlib.sha256(outcome).digest() for outcome in self.outcomes()]
-
-    def outcomes(self) -> list[bytes]:
-        """Return all outcomes, from the first step on."""
-        if self._journal is None:
-            return list(self._in_memory)
-        found = (self._journal.recall(OPENING_RECORD, step) for step in range(1, self._journal.last_step + 1))
-        return [outcome for outcome in found if outcome is not None]
-
-    def append(self, outcomes: Sequence[bytes]) -> None:
-        """Store outcomes; if there is a disk, they are on it before this returns."""
-        for outcome in outcomes:
-            if self._journal is None:
-                self._in_memory.append(outcome)
-            else:
-                self._journal.write(OPENING_RECORD, len(self.digests) + 1, outcome)
-            self.digests.append(hashlib.sha256(outcome).digest())
-
-    def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-
-    @staticmethod
-    def _open(path: Path) -> Journal:
-        """Open the file; a damaged one is moved away, and the coordinator sends everything again."""
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            return Journal(path)
-        except JournalError:
-            path.replace(path.with_name(f"{path.name}.damaged"))
-            return Journal(path)
-
-
 def stored_model_path(folder: Path, run: str) -> Path:
     """Return where a site stores the model of a run that its own replay found."""
     name = run if FILE_NAME_PATTERN.fullmatch(run) else hashlib.sha256(run.encode()).hexdigest()[:32]
@@ -122,7 +79,7 @@ class VerifiedRun:
         self._open_replay = open_replay
         self._vault = vault
         name = hashlib.sha256(run.encode()).hexdigest()[:32]
-        self._transcript = Transcript(folder / "transcripts" / name if folder else None)
+        self._transcript = TranscriptFile(folder / "transcripts" / name if folder else None)
         self._replay: StudyReplay | None = None
         self._tentative: list[bytes] = []  # given to the replay, but not stored
 
@@ -142,9 +99,12 @@ class VerifiedRun:
         if expected is None:
             raise CallRefused(replay.failure or "not-next-question", "the script asks nothing more")
         self._check_call(call, expected)
-        self._transcript.append(new)
-        self._tentative = []
         return None if expected.handler.name in SELF_PROVEN else expected.keys
+
+    def commit(self) -> None:
+        """Store the outcomes that led to the call that is being answered, before its answer leaves."""
+        self._transcript.append(self._tentative)
+        self._tentative = []
 
     def store_model(self) -> Path | None:
         """Store the model that the site's own replay has found."""
@@ -158,7 +118,6 @@ class VerifiedRun:
     def close(self) -> None:
         if self._replay is not None:
             self._replay.close()
-        self._transcript.close()
 
     def _advance(self, new: list[bytes]) -> StudyReplay:
         """Return the replay after all stored and these new outcomes."""

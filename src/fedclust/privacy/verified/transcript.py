@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedclust.core.effects import Protocol, each, handler
 from fedclust.core.release import Done
 from fedclust.core.site_interface import Site
+from fedclust.privacy.verified.group_key import receive_group_key, send_group_key
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class FinishQuestion:
 def finish(site: Site, ask: FinishQuestion) -> Done:  # noqa: ARG001 the replay compares the models
     """Confirm that the site found the same model."""
     return Done()
+
+
+VERIFICATION_QUESTIONS = (send_group_key.name, receive_group_key.name, finish.name)
+"""What only a verified run asks, once."""
 
 
 def confirm_model(digest: bytes) -> Protocol[None]:
