@@ -48,10 +48,11 @@ def study_text(cluster: str, *, top: str = "", privacy: str = "", names: tuple[s
 
 @dataclass
 class Sessions:
-    """A link that hands each request to the site's session; `tamper` may change requests, `lies` may add others."""
+    """A link to sessions of this process; hooks may change or withhold requests, and change replies."""
 
     sessions: dict[str, SiteSession]
     before: Callable[[str, bytes], bytes | None] = lambda _, data: data
+    after: Callable[[str, bytes], bytes] = lambda _, reply: reply
     asked: list[tuple[str, bytes]] = field(default_factory=list)
 
     def carry(self, requests, *, timeout):  # noqa: ARG002
@@ -59,7 +60,7 @@ class Sessions:
             sent = self.before(party, data)
             if sent is not None:
                 self.asked.append((party, sent))
-                yield party, self.sessions[party].answer_message(sent)
+                yield party, self.after(party, self.sessions[party].answer_message(sent))
 
     def close(self, *, done):
         pass

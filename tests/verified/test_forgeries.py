@@ -1,6 +1,5 @@
 """A coordinator that asks anything but the next question of the script gets nothing, and the honest run still ends."""
 
-import os
 from collections import Counter
 
 import numpy as np
@@ -17,11 +16,6 @@ STUDIES = {
     "k chosen": ('method = "fuzzy-c-means"\nk = "2..3"\nmax_iter = 4', "", ""),
     "private": ('method = "k-means"\nk = 3', "bounds = [-10, 30]", "epsilon = 50.0\ndelta = 1e-4"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_fsync(monkeypatch):
-    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 class Forger:
