@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.plan_opening import opening_sentences
+from fedclust.cli.plan_verification import verification_sentence
 from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
@@ -175,7 +176,14 @@ def _format_summary(found: SitePlan) -> str:
         )
     return "\n".join(
         textwrap.fill(text, 110)
-        for text in (head, verdict, who, *opening_sentences(found), *_spending_sentences(found))
+        for text in (
+            head,
+            verdict,
+            who,
+            verification_sentence(found.study),
+            *opening_sentences(found),
+            *_spending_sentences(found),
+        )
     )
 
 
