@@ -189,3 +189,28 @@ def test_a_site_that_is_given_another_model_says_so(tmp_path):
     assert "Not every site confirmed" in run.analysis["notes"][-1]
     assert not (sites.state("south") / "models").exists()
     assert sites.model_at("north", run) == run.model_path.read_bytes()
+
+
+def test_bytes_that_nobody_wrote_are_refused_and_disturb_nothing(tmp_path):
+    """Random changes of whole requests: the site never raises, and the honest question after it is answered."""
+    sites = ServedSites.make(tmp_path, study_text(CLUSTER, privacy=EXACT))
+    run = sites.begin()
+    rng, answered = np.random.default_rng(5), []
+
+    def disturb(party, data):
+        if data[:1] == b"{" or party != "west":
+            return data
+        first, outcomes, call = unpack(data)
+        for _ in range(10):
+            spoilt = bytearray(data)
+            for at in rng.integers(len(data), size=int(rng.integers(1, 4))):
+                spoilt[at] = int(rng.integers(256))
+            if bytes(spoilt) != data and not code_of(sites.sessions[party].answer_message(bytes(spoilt))):
+                answered.append(call)
+        others = (pack(other, outcomes, call) for other in (-5, 0, first + 1, 1 << 40))
+        answered.extend(call for sent in others if not code_of(sites.sessions[party].answer_message(sent)))
+        return data
+
+    sites.finish(run, sites.engine(run, before=disturb))
+    assert answered == []
+    assert sites.model_at("west", run) == run.model_path.read_bytes()

@@ -72,5 +72,5 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         method=study.cluster.method,
         floored=study.cluster.options.get("opening") == "floored",
         needs_alignment=study.align is not None,
-        open_replay=VerifiedStudy(study, site.state).open_replay if study.is_verified and site.state else None,
+        open_replay=VerifiedStudy(study, site.state).open_replay if study.is_verified else None,
     )

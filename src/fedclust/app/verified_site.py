@@ -105,15 +105,17 @@ class ScriptReplay:
 class VerifiedStudy:
     """A study that a site runs itself; `folder` is the site's state, with the models that it found."""
 
-    def __init__(self, study: Study, folder: Path) -> None:
+    def __init__(self, study: Study, folder: Path | None) -> None:
         self._study = study
         self._folder = folder
 
     def open_replay(self, run: str) -> ScriptReplay:
         """Begin the script of a run."""
-        return ScriptReplay(
-            lambda replay: self._run_script(replay, run), lambda error: log_error(self._folder, "script-stopped", error)
-        )
+        return ScriptReplay(lambda replay: self._run_script(replay, run), self._log)
+
+    def _log(self, error: Exception) -> None:
+        if self._folder is not None:
+            log_error(self._folder, "script-stopped", error)
 
     def _run_script(self, replay: ScriptReplay, run: str) -> None:
         ready = open_served_study(self._study, UnreachedSites(tuple(site.name for site in self._study.sites)))
@@ -129,8 +131,8 @@ class VerifiedStudy:
         fed.run(confirm_model(digest_model_text(replay.model)))
 
     def _updated_model(self, replay: ScriptReplay, ready: OpenStudy, run: str) -> FederatedEstimator:
-        path = stored_model_path(self._folder, previous_run_name(run))
-        if not path.is_file():
+        path = None if self._folder is None else stored_model_path(self._folder, previous_run_name(run))
+        if path is None or not path.is_file():
             replay.failure = "no-earlier-model"
             raise FileNotFoundError(f"there is no model of the round before at {path}")
         model = load(path)

@@ -35,6 +35,7 @@ class _JsonMessage:
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(found, dict) or found.pop("kind", None) != cls.__name__.lower():
             raise WireError(f"expected a {cls.__name__.lower()} message")
+        found.setdefault("script", 0)  # versions before script versions; their own version tells them apart
         # A newer version may add fields; the fields that this version knows must be there.
         if any(type(found.get(name)) is not kind for name, kind in wanted.items()):
             raise WireError(f"a {cls.__name__.lower()} message lacks a required field")

@@ -121,7 +121,8 @@ class VerifiedRun:
 
     def _advance(self, new: list[bytes]) -> StudyReplay:
         """Return the replay after all stored and these new outcomes."""
-        if self._replay is None or self._tentative != new[: len(self._tentative)]:
+        failed = self._replay is None or self._replay.failure  # a script that failed may be able to go on now
+        if failed or self._tentative != new[: len(self._tentative)]:
             self._rebuild()
         replay = self._replay
         if replay is None:
