@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from fedclust.app.analysis import describe
-from fedclust.app.coordinate import open_served_study
 from fedclust.app.execute import fit_study
 from fedclust.app.serve import import_questions, open_session
+from fedclust.app.served_study import open_served_study
 from fedclust.app.site_plan import make_plan
 from fedclust.app.study import parse_study
 from fedclust.core.effects import each, total

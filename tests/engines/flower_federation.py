@@ -108,6 +108,10 @@ class Flower3:
             for place in (self.folder / f"{name}.csv", self.folder / "kits" / name / "rows.csv"):
                 np.savetxt(place, X, delimiter=",", header="age,bp", comments="", fmt="%.17g")
 
+    def models_at_sites(self):
+        """The models that the sites of a verified run have found themselves."""
+        return sorted((self.folder / "kits").rglob("models/*/model.json"))
+
     def home(self, name):
         there = self.folder / "homes" / name
         there.mkdir(parents=True, exist_ok=True)

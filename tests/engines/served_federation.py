@@ -83,6 +83,12 @@ class Federation3:
     def model(self, run="run"):
         return (self.folder / run / "model.json").read_bytes()
 
+    def model_at(self, name, run="run"):
+        """The bytes of the model that a site of a verified run has found itself."""
+        token = (self.folder / run / "run").read_text().strip()
+        (path,) = (self.folder / "kits" / name).rglob(f"models/{token}/model.json")
+        return path.read_bytes()
+
     def serve(self, *names, command=RUN, kits="kits"):
         for name in names or NAMES:
             data = self.folder / f"{name}.csv"

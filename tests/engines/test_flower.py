@@ -36,6 +36,9 @@ def test_a_superlink_and_three_supernodes_find_the_bits_of_one_process(flower, t
         sys.stdout.write(f"flower: {told['steps']} steps, {1e3 * told['seconds'] / told['steps']:.0f} ms a step\n")
     found, expected = flower.bits()
     assert found == expected
+    assert [path.read_bytes() for path in flower.models_at_sites()] == [
+        (tmp_path / "run" / "model.json").read_bytes()
+    ] * 3
 
 
 def test_a_supernode_and_a_server_app_that_are_killed_and_started_again_lead_to_the_same_bits(flower, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
-from served_federation import Federation3, children, command_of, listening, wait_until
+from served_federation import NAMES, Federation3, children, command_of, listening, wait_until
 
 from fedclust.cli.main import main
 from fedclust.engines.nvflare import startup_kit
@@ -61,6 +61,7 @@ def test_three_sites_and_a_coordinator_find_the_bits_of_one_process(three):
     done = three.coordinate("same")
     assert done.wait(400) == 0, three.said("same")
     assert three.model("same") == three.reference()
+    assert all(three.model_at(name, "same") == three.reference() for name in NAMES)
 
 
 def test_everything_listens_on_loopback_only(three):

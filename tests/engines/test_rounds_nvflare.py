@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 COLUMNS = 'name = "three"\ncolumns = ["age", "bp"]\n'
 SUMMARIES = COLUMNS + '[cluster]\nmethod = "summary-clustering"\n'
-LOSSLESS = COLUMNS + '[cluster]\nmethod = "fuzzy-c-means"\nk = 3\ninit = "box"\nmax_iter = 2\n'
+LOSSLESS = (
+    COLUMNS
+    + '[cluster]\nmethod = "fuzzy-c-means"\nk = 3\ninit = "box"\nmax_iter = 2\n[privacy]\naggregation = "secure"\n'
+)
 
 
 def put(own, tables):
@@ -59,6 +62,7 @@ def test_lossless_models_take_batches_over_flare(tmp_path):
         batch = {name: X[:60] for name, X in grown(0).items()}
         put(own, batch)
         model = done(own, "r-2", own.update("r", "r-2"))
+        assert all(own.model_at(name, "r-2") == own.model("r-2") for name in NAMES)
     finally:
         own.stop()
     here.partial_fit(fc.Federation.local(batch, columns=["age", "bp"]))

@@ -237,6 +237,7 @@ def test_counts_hold_after_a_restart(folder):
         {"policy": PROFILES["none"].digest},
         {"sites": roster_digest({"north": bytes(32)})},
         {"fedclust": "0.0.9"},
+        {"script": 0},
         {"expires": "2020-01-01"},
         {"most": {"bounds.magnitudes": 9}},
         {"study": digest_study(STUDY + " ")},

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedclust.app.blind_relay import lead_site
-from fedclust.app.coordinate import open_served_study
 from fedclust.app.execute import resume_run
 from fedclust.app.run_folder import EngineChoice, Run
+from fedclust.app.served_study import open_served_study
 from fedclust.app.study import Study, parse_study
 from fedclust.core.errors import QuorumLost, Waiting
 from fedclust.core.types import PartyId

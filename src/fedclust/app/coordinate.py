@@ -6,24 +6,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from fedclust.algorithms.shared.spread_free_centers import STUDY_CELL_FLOOR
 from fedclust.app.run_folder import EngineChoice, Run
-from fedclust.app.serve import refuse_site_only_keys
-from fedclust.app.served_columns import site_schema, study_column_names, study_schema
-from fedclust.app.study import OpenStudy, Study
-from fedclust.core.drive import Engine
+from fedclust.app.served_study import UnreachedSites, open_served_study, refuse_site_only_keys
+from fedclust.app.study import Study
 from fedclust.core.errors import QuorumLost, StudyError
 from fedclust.engines.attendance import EventListener, ignore_event
 from fedclust.engines.metrics_endpoint import MetricsEndpoint
 from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.registry import RunSpec, check_run_spec, connect, find_engine, resolve_settings
 from fedclust.engines.run_status import EventLog, combine_listeners
-from fedclust.federation.aggregation import Aggregation, EnrolledSites
-from fedclust.federation.federation import Federation
-from fedclust.federation.run_record import RunRecord
-from fedclust.questions.schema import encoded_names
+from fedclust.federation.aggregation import Aggregation
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ def check_served_study(study: Study, folder: Path, engine_choice: EngineChoice) 
             f"engine '{engine_choice.engine}' does not support blind aggregation; use engine 'files', or set "
             "aggregation to 'secure'"
         )
-    open_served_study(replace(study, aggregation=Aggregation()), UnreachedSites(names))
+    open_served_study(replace(study, aggregation=Aggregation(), is_verified=False), UnreachedSites(names))
     check_run_spec(
         engine_choice.engine,
         RunSpec("", study.text, names, folder, coordinator_file=engine_choice.coordinator_file, settings=settings),
@@ -92,46 +85,6 @@ def notify_sites_of_end(run: Run, coordinator_file: Path | None = None) -> None:
             connected_engine(run, run.study(), RunOptions(coordinator_file=coordinator_file), ignore_event),
         ):
             pass
-
-
-def open_served_study(
-    study: Study,
-    engine: Engine,
-    record: RunRecord | None = None,
-    *,
-    enrolled: EnrolledSites | None = None,
-) -> OpenStudy:
-    """Open a study whose sites are reached by an engine; the study itself must describe all columns.
-
-    `enrolled` has the lead's keys if this process is the lead's; then the coordinator adds the answers up elsewhere.
-    """
-    fed = Federation(
-        engine,
-        {site.name: encoded_names(site_schema(study, site.name)) for site in study.sites},
-        columns=study_column_names(study),
-        split=study.split,
-        run=record,
-        seed=study.seed,
-        schema=study_schema(study),
-        aggregation=study.aggregation,
-        enrolled=enrolled,
-        align=study.align,
-        coordinator_adds=enrolled is not None,
-    )
-    fed.cell_floor = STUDY_CELL_FLOOR
-    estimator = study.make_estimator(fed.columns)
-    estimator.protocol(fed).close()  # checks the parameters; no step is taken
-    return OpenStudy(study, fed, estimator)
-
-
-class UnreachedSites:
-    """Sites that were not contacted yet, to check whether a study can run at all."""
-
-    def __init__(self, parties: tuple[str, ...]) -> None:
-        self.parties = parties
-
-    def exchange(self, *_: Any, **__: Any) -> dict[str, Any]:
-        return {}
 
 
 @contextmanager

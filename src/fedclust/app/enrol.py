@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedclust.app.serve import refuse_site_only_keys
 from fedclust.app.served_columns import site_schema
+from fedclust.app.served_study import refuse_site_only_keys
 from fedclust.app.study import Study
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError

@@ -17,15 +17,15 @@ import fedclust
 from fedclust.app.analysis import ModelFacts, describe, json_values, read_model_facts
 from fedclust.app.audit.shown_rows import OpenedClusterSums, listen_to_sums
 from fedclust.app.blind_relay import relay_for_lead
-from fedclust.app.choose_k import Selection, choose_k
+from fedclust.app.choose_k import Selection
 from fedclust.app.coordinate import (
     RunOptions,
     check_served_study,
     check_waiting,
     connected_engine,
     event_listeners,
-    open_served_study,
 )
+from fedclust.app.fit_study import fit_study
 from fedclust.app.run_folder import (
     EngineChoice,
     Run,
@@ -34,7 +34,9 @@ from fedclust.app.run_folder import (
     status_after_error,
     utc_timestamp,
 )
+from fedclust.app.served_study import open_served_study, send_outcomes
 from fedclust.app.study import OpenStudy, Study, open_study
+from fedclust.app.verified_site import confirm_with_sites
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError, OutOfBounds, StudyError, Waiting
 from fedclust.core.run_series import next_run_name, parse_series
@@ -187,6 +189,8 @@ def resume_run(
             model.save(run.model_path)
             facts = read_model_facts(model)
             described = _describe_model(run, model, facts, ready, selection, opened=opened)
+            if ready.study.is_verified and run.engine_choice is not None:
+                _note_unconfirmed(run, ready, described)
         except BaseException as error:
             notify("state", state=status_after_error(error))
             if isinstance(error, (StudyError, DataError, OutOfBounds)) and run.is_new and not rounds:
@@ -199,17 +203,6 @@ def resume_run(
         sites = fed.traffic() or _received_traffic(run_status.read_status(run.status_path))
         run.write_json("metrics.json", _run_metrics(run, ready.study, facts, seconds, sites=sites, described=described))
         return model
-
-
-def fit_study(ready: OpenStudy) -> tuple[FederatedEstimator, Selection | None]:
-    """Fit a study's method, and choose the number of clusters if the study leaves it open."""
-    choice = ready.study.cluster.choice
-    if choice is None:
-        return ready.estimator.fit(ready.fed), None
-    selection = choose_k(ready.estimator, ready.fed, choice.ks, **choice.options)
-    if selection.criterion == "evidence":  # an index compares fits, so its model is one of them
-        selection.model.fit(ready.fed)
-    return selection.model, selection
 
 
 @contextmanager
@@ -228,7 +221,9 @@ def _open_run(
             event_listeners(run, options) as notify,
             connected_engine(run, study, options, notify) as engine,
         ):
-            yield open_served_study(study, engine, RunRecord(run.folder, run.name)), notify
+            served = open_served_study(study, engine, RunRecord(run.folder, run.name))
+            send_outcomes(served, engine, run.folder)
+            yield served, notify
         return
     with run.lock_same_version(), event_listeners(run, options) as notify:
         ready = run.open_study
@@ -259,6 +254,15 @@ def _describe_model(
         notes = [*facts.notes, *facts.failures, note]
         return {"columns": [{"name": name} for name in ready.fed.columns], "notes": notes}
     return described
+
+
+def _note_unconfirmed(run: Run, ready: OpenStudy, described: dict[str, Any]) -> None:
+    """Ask the sites of a verified run whether they found the same model; note it if not all of them say so."""
+    notes = confirm_with_sites(ready.fed, run.model_path.read_text(encoding="utf-8"))
+    if notes:
+        described["notes"] += notes
+        if run.analysis is not None:
+            run.write_json("analysis.json", described)
 
 
 def _run_metrics(

@@ -12,14 +12,14 @@ from functools import cached_property
 from typing import Any
 
 from fedclust.app.plan_findings import SEVERITIES, Finding, find_findings
+from fedclust.app.plan_verification import verification_sentence
 from fedclust.app.site_plan import SitePlan
 from fedclust.core.effects import HANDLERS
 from fedclust.privacy.accountant import epsilon_from_rho, meaning
 
 BINDING = (
     "An approval covers this text of the study, these rules, this noise on rows, these site keys and this version of "
-    "fedclust, with each question at most as often as listed in the details, until its last day. It does not cover "
-    "the contents of single questions."
+    "fedclust, with each question at most as often as listed in the details, until its last day."
 )
 OWN_ANSWERS = {  # what a site sends as its own answer, by class of field
     "counts": "its own counts of rows",
@@ -71,6 +71,7 @@ class PlanVerdict:
             else "No setting of the study contradicts another one."
         )
         yield BINDING
+        yield verification_sentence(self.plan.study)
         if self.plan.policy.signatures > 1:
             yield f"This site answers only after {self.plan.policy.signatures} stewards have signed."
 

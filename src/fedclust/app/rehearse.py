@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 from fedclust.app.analysis import describe
 from fedclust.app.blind_lead import LeadVaults
 from fedclust.app.blind_relay import lead_site
-from fedclust.app.coordinate import UnreachedSites, open_served_study
 from fedclust.app.execute import fit_study
 from fedclust.app.rehearsal_sites import RehearsalFile, make_rehearsal_files
 from fedclust.app.rehearsed_site import RehearsedSite, SiteRefusal
 from fedclust.app.run_folder import new_run_name
 from fedclust.app.serve import import_questions, open_server_for_study
+from fedclust.app.served_study import UnreachedSites, open_served_study
 from fedclust.app.study import Study
 from fedclust.core.errors import FedclustError, RunFailed
 from fedclust.core.types import PartyId

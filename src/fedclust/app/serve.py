@@ -10,13 +10,13 @@ from pathlib import Path
 
 from fedclust.app.served_columns import site_schema
 from fedclust.app.study import Study, parse_study
-from fedclust.app.study.toml_text import parse_toml
 from fedclust.app.study_promises import study_terms
+from fedclust.app.verified_site import VerifiedStudy
 from fedclust.core.errors import StudyError
 from fedclust.models.methods import method_registry
 from fedclust.site.server import SiteServer
 from fedclust.site.session import SiteSession
-from fedclust.site.site_file import SiteFile, find_site_only_keys
+from fedclust.site.site_file import SiteFile
 
 QUESTION_PACKAGES = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
 
@@ -79,10 +79,5 @@ def open_server_for_study(site: SiteFile, study: Study) -> SiteServer:
         floored=study.cluster.options.get("opening") == "floored",
         needs_alignment=study.align is not None,
         promised=lambda names: study_terms(study, names),
+        open_replay=VerifiedStudy(study, site.state).open_replay if study.is_verified else None,
     )
-
-
-def refuse_site_only_keys(study: Study) -> None:
-    """Refuse a study that sets what a remote site sets itself."""
-    for name, key in find_site_only_keys(parse_toml(study.text, Path("the study"))):
-        raise StudyError(f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out")

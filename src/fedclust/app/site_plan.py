@@ -48,6 +48,7 @@ from fedclust.core.types import PartyId
 from fedclust.federation.aggregation import Aggregation
 from fedclust.models.base import FederatedEstimator
 from fedclust.privacy.attacks.transcript import Observation, observe
+from fedclust.privacy.verified.transcript import VERIFICATION_QUESTIONS
 from fedclust.questions import alignment
 from fedclust.questions.composition import composition
 from fedclust.questions.schema import encoded_names
@@ -318,6 +319,8 @@ def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[
     mode = "secure" if sealed and study.aggregation.mode == "plain" else study.aggregation.mode
     for name in DROPOUT_QUESTIONS if often else KEY_QUESTIONS.get(mode, ()):
         yield PlannedQuestion(name, sums if often else 1)
+    for name in VERIFICATION_QUESTIONS if study.is_verified else ():
+        yield PlannedQuestion(name, 1)
     for name, times in ALIGNMENT_QUESTIONS.items() if study.align is not None and len(study.sites) > 1 else ():
         yield PlannedQuestion(name, times or len(study.sites) - 1)
     for name, times in (

@@ -56,6 +56,21 @@ class Engine(Structural):
     ) -> dict[PartyId, Reply]: ...
 
 
+class StepRecorder(Structural):
+    """Notes what became of each step, so that others can follow the run."""
+
+    def record_step(
+        self, ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply], need: int
+    ) -> None: ...
+
+
+class StepSettler(Structural):
+    """Settles steps without asking parties, as a replay of a run does."""
+
+    def settle_step(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Any:
+        """Return what `Coordinator.settle` would return, or raise what it would raise."""
+
+
 @dataclass(frozen=True)
 class Absence:
     """A party that was asked and did not contribute."""
@@ -78,6 +93,8 @@ class Coordinator:
     step: int = 0
     absences: list[Absence] = field(default_factory=list)
     received_bytes: dict[PartyId, int] = field(default_factory=dict)
+    recorder: StepRecorder | None = None
+    settler: StepSettler | None = None  # settles all steps instead of the engine
     _skip_journal: bool = False
 
     def drive(self, protocol: Protocol[T], watch: Watch | None = None) -> T:
@@ -124,13 +141,13 @@ class Coordinator:
         self.step += 1
         calls = self._make_calls(ask)
         need = needed_answers(self.quorum if ask.quorum is None else ask.quorum, len(calls))
+        if self.settler is not None:
+            return self.settler.settle_step(ask, calls, need)
         replies = self._exchange_step(ask, calls, need)
+        if self.recorder is not None:
+            self.recorder.record_step(ask, calls, replies, need)
         sealed = {party: r.release for party, r in replies.items() if isinstance(r, SealedAnswer)}
-        missing = {
-            party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
-            for party in calls
-            if party not in sealed
-        }
+        missing = missing_parties(calls, replies)
         if len(sealed) < need:
             raise quorum_lost_error(ask.handler.name, len(sealed), len(calls), need, missing)
         self.absences += [Absence(self.step, ask.handler.name, party, code) for party, code in missing.items()]
@@ -204,6 +221,15 @@ class Coordinator:
                 kept[party] = reply
                 self.received_bytes[party] = self.received_bytes.get(party, 0) + reply.size
         return kept
+
+
+def missing_parties(calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> dict[PartyId, str]:
+    """Return why each party that was asked did not contribute."""
+    return {
+        party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
+        for party in calls
+        if not isinstance(replies.get(party), SealedAnswer)
+    }
 
 
 def recall_replies(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapping[PartyId, Reply] | None:

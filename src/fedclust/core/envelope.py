@@ -25,6 +25,16 @@ class Envelope:
     cohort: str  # names, one per line: thousands of them are read at once
     masks: str | None
     body: bytes
+    proof: bytes = b""  # of an answer, for the other sites of a verified run
+
+
+@dataclass(frozen=True)
+class OpenedCall:
+    """A call of a verified run, with what became of the steps before it, from step `first` on, as far as sent now."""
+
+    first: int
+    outcomes: tuple[bytes, ...]
+    call: bytes
 
 
 @dataclass(frozen=True)
@@ -81,11 +91,13 @@ class SealedAnswer:
     handler: str
     release: Any
     masks: str | None = None
+    proof: bytes = b""  # that a site made it, for the other sites of a verified run
 
     @cached_property
     def wire_bytes(self) -> bytes:
         body = wire.encode(self.release)
-        return wire.encode(Envelope(self.run, self.step, self.handler, "sealed", self.party, self.masks, body))
+        envelope = Envelope(self.run, self.step, self.handler, "sealed", self.party, self.masks, body, self.proof)
+        return wire.encode(envelope)
 
     @classmethod
     def decode(cls, data: bytes) -> SealedAnswer:
@@ -95,7 +107,8 @@ class SealedAnswer:
                 "the answer is for a handler that this version does not know; both sides must run "
                 "the same version of fedclust"
             )
-        return cls(e.cohort, e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body), e.masks)
+        release = wire.decode(HANDLERS[e.handler].release, e.body)
+        return cls(e.cohort, e.run, e.step, e.handler, release, e.masks, e.proof)
 
     @cached_property
     def size(self) -> int:
@@ -201,6 +214,17 @@ REMEDIES = {
     "not-private": "it has a privacy budget, so it answers only with noise; set epsilon in [privacy]",
     "too-little-noise": "without the sites that may be dishonest, the sum would have too little noise; all sites must "
     "run the same version of fedclust",
+    "not-next-question": "in this study another question comes next: the site runs the study's script itself and "
+    "answers only what the script asks; resume the run, and if that does not help, start a new one",
+    "not-proven": "it was sent a sum or an answer that the sites did not make, or not in this step; resume the run, "
+    "and if that does not help, start a new one",
+    "other-outcomes": "it was told earlier that a step of this run ended in another way; start a new run",
+    "outcomes-missing": "its record of the run's earlier steps is incomplete; resume the run, which sends them again",
+    "script-stopped": "the study's script failed or took too long at the site; see trouble.log there",
+    "no-earlier-model": "it has no model of the round before, which its script continues from; run the study again "
+    "with all rows",
+    "another-model": "its own run of the study's script found another model than the coordinator; do not use the "
+    "model, and run the study again with the same version of fedclust at all sites",
     "step-reused": "it has already answered a different question with this step number",
     "not-understood": "it could not read the question; both sides must run the same version of fedclust",
     "not-everyone": "the masked sum includes only some of the sites, but its policy requires all of them",

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 from fedclust.core import wire
 from fedclust.core.errors import WireError
+from fedclust.core.script_version import SCRIPT_VERSION
 from fedclust.core.types import PartyId
 
 MAX_GREETING_BYTES = 1 << 20  # the largest greeting in bytes; a study is a page of text
@@ -34,6 +35,7 @@ class _JsonMessage:
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(found, dict) or found.pop("kind", None) != cls.__name__.lower():
             raise WireError(f"expected a {cls.__name__.lower()} message")
+        found.setdefault("script", 0)  # versions before script versions; their own version tells them apart
         # A newer version may add fields; the fields that this version knows must be there.
         if any(type(found.get(name)) is not kind for name, kind in wanted.items()):
             raise WireError(f"a {cls.__name__.lower()} message lacks a required field")
@@ -49,6 +51,7 @@ class Greeting(_JsonMessage):
     study: str  # the study's text
     fedclust: str
     wire: int = WIRE_FORMAT
+    script: int = SCRIPT_VERSION
 
     @classmethod
     def for_party(cls, party: PartyId, *, run: str, study: str) -> Greeting:
@@ -64,6 +67,7 @@ class Welcome(_JsonMessage):
     fedclust: str
     code: str = ""
     wire: int = WIRE_FORMAT
+    script: int = SCRIPT_VERSION
 
     @classmethod
     def reply_to(cls, greeting: Greeting, party: PartyId, code: str = "") -> Welcome:
@@ -72,4 +76,4 @@ class Welcome(_JsonMessage):
 
 def versions_differ(one: Greeting | Welcome, other: Greeting | Welcome) -> bool:
     """Return whether two versions cannot work together: results are bit-identical only between equal versions."""
-    return (one.fedclust, one.wire) != (other.fedclust, other.wire)
+    return (one.fedclust, one.wire, one.script) != (other.fedclust, other.wire, other.script)

@@ -27,6 +27,18 @@ def parse_series(run: str) -> tuple[str, int]:
     return own[SERIES_MARK_DIGITS:] + dash + study, int(place)
 
 
+def previous_run_name(run: str) -> str:
+    """Return the name of the run before this one in its series; the first run has none before it.
+
+    >>> previous_run_name(next_run_name("a1b2-study"))
+    'a1b2-study'
+    """
+    name, place = parse_series(run)
+    for _ in range(place - 2):
+        name = next_run_name(name)
+    return name
+
+
 def next_run_name(run: str) -> str:
     """Return the name of the run after this one.
 

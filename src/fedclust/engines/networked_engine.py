@@ -16,6 +16,7 @@ from fedclust.core.errors import RunFailed, Waiting, WireError
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
+from fedclust.engines.outcome_log import OutcomeLog
 from fedclust.engines.run_status import report_reply
 
 RETRY_PAUSE_SECONDS = 0.5  # seconds before parties are asked again; a link may find at once that it can reach none
@@ -65,6 +66,7 @@ class NetworkedEngine:
         self.attendance = attendance or Attendance()
         self._greeted, self._without = set(greeted), frozenset(without)
         self.forget_replies = forget_replies
+        self.outcomes: OutcomeLog | None = None  # of a verified run
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Ask parties, and ask those that miss the deadline again while too few answered; leave out the rest."""
@@ -73,11 +75,12 @@ class NetworkedEngine:
         calls = {party: call for party, call in calls.items() if party not in self._without}
         patience = here.timeout if timeout is None else timeout
         waiting, replies = here.parties_to_ask(calls, quorum), dict[PartyId, Reply]()
-        forgot = dict.fromkeys(calls, 0)
+        forgot, sent_again = dict.fromkeys(calls, 0), set[PartyId]()
         until = here.clock() + here.patience
         while waiting:
             self._greet_parties([party for party in waiting if party not in self._greeted], patience)
             asked = {party: calls[party] for party in waiting if party in self._greeted}
+            resent = set[PartyId]()
             for party, reply in self._valid_replies(asked, patience):
                 here.mark_answered(party, step)
                 if (
@@ -88,15 +91,18 @@ class NetworkedEngine:
                     forgot[party] += 1
                     self._greeted.discard(party)
                     continue
+                if self._must_send_outcomes_again(calls[party], party, reply, sent_again):
+                    resent.add(party)
+                    continue
                 replies[party] = reply
                 report_reply(here.notify, party, reply, step)
             late = [party for party in waiting if party not in replies]
             for party in late:
-                if not forgot[party] or party in self._greeted:
+                if party not in resent and (not forgot[party] or party in self._greeted):
                     here.mark_missed(party, step)
             # A refusal is an answer: a party that refuses is not asked again, and the quorum may be lost at once.
             able = len(calls) - sum(isinstance(reply, Refusal) for reply in replies.values())
-            if len(replies) >= quorum or able < quorum or here.clock() >= until:
+            if len(replies) >= quorum or able < quorum or (here.clock() >= until and not resent):
                 break
             waiting = [party for party in calls if party not in replies]
             here.pause(min(RETRY_PAUSE_SECONDS, patience))
@@ -108,6 +114,8 @@ class NetworkedEngine:
         self._greet_parties([party for party in self.parties if party not in absent], self.attendance.timeout)
 
     def close(self, *, done: bool = False) -> None:
+        if self.outcomes is not None:
+            self.outcomes.close()
         self.link.close(done=done)
 
     def _valid_replies(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:
@@ -115,7 +123,8 @@ class NetworkedEngine:
         left = dict(calls)
         if not left:
             return
-        for party, data in self.link.carry({party: call.wire_bytes for party, call in calls.items()}, timeout=timeout):
+        requests = {party: self._encode_request(party, call) for party, call in calls.items()}
+        for party, data in self.link.carry(requests, timeout=timeout):
             try:
                 answer = wire.decode(Answer, data)
             except WireError:
@@ -132,6 +141,19 @@ class NetworkedEngine:
                 yield party, answer.to_reply()
             if not left:
                 return
+
+    def _encode_request(self, party: PartyId, call: Call) -> bytes:
+        return call.wire_bytes if self.outcomes is None else self.outcomes.request_for(party, call)
+
+    def _must_send_outcomes_again(self, call: Call, party: PartyId, reply: Reply, sent_again: set[PartyId]) -> bool:
+        """Whether a site of a verified run lost its record of earlier steps; it then gets all of them, once."""
+        lost = isinstance(reply, Refusal) and reply.code == "outcomes-missing"
+        if not lost or self.outcomes is None or party in sent_again:
+            return False
+        sent_again.add(party)
+        self.outcomes.send_all_again(party, call.step)
+        self.forget_replies([party])
+        return True
 
     def _greet_parties(self, parties: list[PartyId], timeout: float) -> None:
         """Greet parties; if some cannot take part, end the run with an error that names them."""

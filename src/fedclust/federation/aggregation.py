@@ -66,11 +66,17 @@ class Aggregator:
     """How one federation asks its questions, in all protocols that it runs."""
 
     def __init__(
-        self, aggregation: Aggregation, parties: Sequence[PartyId], run: str, vaults: EnrolledSites | None
+        self,
+        aggregation: Aggregation,
+        parties: Sequence[PartyId],
+        run: str,
+        vaults: EnrolledSites | None,
+        *,
+        verified: bool = False,
     ) -> None:
         self._run = run
         self._has_fixed_rounds = aggregation.has_fixed_rounds
-        self._secure = SecureAggregator(parties, mask_sums=aggregation.mode != "plain")
+        self._secure = SecureAggregator(parties, mask_sums=aggregation.mode != "plain", verified=verified)
         self._blind: BlindAggregator | None = None
         if aggregation.is_blind and vaults is None:
             raise StudyError(
@@ -79,6 +85,11 @@ class Aggregator:
         if aggregation.is_blind and vaults is not None:
             lead = aggregation.lead or parties[0]
             self._blind = BlindAggregator(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
+
+    @property
+    def group_keys(self) -> str | None:
+        """The keys under which sites prove their answers now, if they do."""
+        return self._secure.group_keys
 
     def wrap(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
         """Return the protocol with its totals rewritten for this aggregation."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 
 from fedclust.algorithms.cmeans.floored_decision import OpeningRecord
-from fedclust.core.drive import Absence, Coordinator, Engine, Watch
+from fedclust.core.drive import Absence, Coordinator, Engine, StepRecorder, StepSettler, Watch
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import JournalError, QuorumLost, StudyError
 from fedclust.core.journal import ROWS_RECORD, Journal, run_id
@@ -20,6 +19,7 @@ from fedclust.engines.local_engine import LocalEngine
 from fedclust.engines.run_status import KeepsLedgers, ObservedEngine
 from fedclust.federation.aggregation import Aggregation, Aggregator, EnrolledSites
 from fedclust.federation.local_sites import LocalSites
+from fedclust.federation.policies_by_site import policies_by_site
 from fedclust.federation.run_record import RunRecord
 from fedclust.privacy.blind.blind_adder import AddingEngine
 from fedclust.privacy.padding import Padding
@@ -34,7 +34,7 @@ from fedclust.questions.declared_columns import (
     same_columns,
 )
 from fedclust.questions.schema import Column, Schema
-from fedclust.site.policy import Policy, find_policy
+from fedclust.site.policy import Policy
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import Source, open_source, sort_by_id
@@ -72,6 +72,7 @@ class Federation:
         align: Alignment | None = None,
         local_sites: LocalSites | None = None,
         coordinator_adds: bool = False,
+        verified: bool = False,
     ) -> None:
         self.align, self._is_aligned = align, align is None
         self.engine = engine
@@ -89,7 +90,7 @@ class Federation:
         self.aggregation = aggregation or Aggregation()
         name = record.name if record is not None and record.name else run_id(self.folder)
         self._coordinator = Coordinator(engine, name, timeout=timeout)
-        self._aggregator = Aggregator(self.aggregation, engine.parties, name, enrolled)
+        self._aggregator = Aggregator(self.aggregation, engine.parties, name, enrolled, verified=verified)
         # The coordinator of a blind run adds the answers; between machines, the lead uses one that runs elsewhere.
         self._adder = AddingEngine(engine) if self.aggregation.is_blind and not coordinator_adds else None
         if self._adder is not None:
@@ -188,7 +189,7 @@ class Federation:
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].declared_schema(source.columns) for party, source in sources.items()}
         names = same_columns(held) if split == "rows" else all_columns(held, columns if order is None else order)
-        rules = _policies_by_site(policy, tuple(sites))
+        rules = policies_by_site(policy, tuple(sites))
         return cls.from_site_data(
             {p: (SiteData(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
             columns=names,
@@ -286,6 +287,19 @@ class Federation:
             self._adder.engine = engine
         self._coordinator.run = run or self._coordinator.run
 
+    @property
+    def group_keys(self) -> str | None:
+        """The keys under which the sites prove their answers to each other now, in a verified run."""
+        return self._aggregator.group_keys
+
+    def record_steps(self, recorder: StepRecorder) -> None:
+        """Have a recorder note what becomes of each step."""
+        self._coordinator.recorder = recorder
+
+    def replay_steps(self, settler: StepSettler, run: str) -> None:
+        """Replay a run: the settler says what became of each step, and no site is asked."""
+        self._coordinator.settler, self._coordinator.run = settler, run
+
     def close(self) -> None:
         """Close the journals."""
         for journal in (self._coordinator.journal, self._adder.journal if self._adder else None):
@@ -343,27 +357,6 @@ def _check_sites(sites: Any, split: str) -> None:
             )
     if split not in ("rows", "columns"):
         raise StudyError(f"the parameter 'split' is '{split}'; choose 'rows' or 'columns'")
-
-
-def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
-    """Return the policy of each site; refuse a mapping that omits a site."""
-    if isinstance(policy, (str, Policy)):
-        return {party: find_policy(policy) for party in sites}
-    if not isinstance(policy, Mapping):
-        raise StudyError("policy must be a name, a Policy, or a mapping from sites to these")
-    for party in policy:
-        if party not in sites:
-            near = [f"did you mean '{name}'?" for name in difflib.get_close_matches(str(party), sites, n=1)]
-            raise StudyError(
-                f"the parameter 'policy' names '{party}', which is not a site; {near[0] if near else 'remove it'}"
-            )
-    for party in sites:
-        if party not in policy:
-            raise StudyError(
-                f"the parameter 'policy' does not name site '{party}'; name every site, and use 'none' for a site "
-                "without rules"
-            )
-    return {party: find_policy(policy[party]) for party in sites}
 
 
 def _open_site_source(

@@ -65,6 +65,8 @@ class Method:
     )  # by study key, which is the estimator's parameter
     private: type[FederatedEstimator] | None = None  # the estimator if a study has an epsilon
     deep: bool = False  # not for studies: it has no centres to report
+    # whether its script follows from sums and from answers that every site may see, so that a site can run it itself
+    verifiable: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.parameters, Mapping):
@@ -122,6 +124,7 @@ BUILT_IN_METHODS = (
             "opens": one_of(*OPENS_CHOICES),
         },
         private=PrivateKMeans,
+        verifiable=True,
     ),
     Method(
         "fuzzy-c-means",
@@ -131,6 +134,7 @@ BUILT_IN_METHODS = (
         "bit.",
         {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "n_init": CANDIDATES, "small_sites": PAPER_RULE},
         private=PrivateFuzzyCMeans,
+        verifiable=True,
     ),
     Method(
         "averaged-fuzzy-c-means",
@@ -165,6 +169,7 @@ BUILT_IN_METHODS = (
             "max_iter": COUNT_PARAMETER,
             "quorum": QUORUM_PARAMETER,
         },
+        verifiable=True,
     ),
     Method(
         "summary-clustering",

@@ -33,6 +33,7 @@ from fedclust.privacy.roster import (
     salt,
     threshold,
 )
+from fedclust.privacy.verified.group_key import share_group_key
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
@@ -68,20 +69,25 @@ def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
 class SecureAggregator:
     """Rewrites the protocols of one federation; its counters depend only on the protocol, so a resumed run matches.
 
-    `mask_sums=False` leaves sums as they are and seals only what goes from site to site.
+    `mask_sums=False` leaves sums as they are and seals only what goes from site to site. `verified` gives all sites a
+    group key before the first question, with which they prove their answers to each other.
     """
 
-    def __init__(self, parties: Sequence[PartyId], *, mask_sums: bool = True) -> None:
+    def __init__(self, parties: Sequence[PartyId], *, mask_sums: bool = True, verified: bool = False) -> None:
         self.parties = tuple(parties)
         self.mask_sums = mask_sums
+        self.verified = verified
         self.key_sets_made = 0
         self.lasting_keys: str | None = None
+        self.group_keys: str | None = None  # the keys for which all sites have the group key
 
     def rewrite(self, protocol: Protocol[T], *, quorum: Quorum = ALL_PARTIES) -> Protocol[T]:
         """Return the same protocol with masked sums and sealed messages."""
 
         def lower(ask: Ask) -> Protocol[Any]:
             wanted = quorum if ask.quorum is None else ask.quorum
+            if self.verified:
+                yield from self.agree_on_keys()
             if ask.asked_once:
                 return (yield replace(ask, masks=(yield from self.agree_on_keys())))
             if ask.want == "relay" or isinstance(_any_message(ask), SealedMessages):
@@ -131,6 +137,9 @@ class SecureAggregator:
         name = f"lasting-{self.key_sets_made}"
         offers = yield from each(offer, KeyRequest(name), quorum=ALL_PARTIES)
         yield from each(accept, Roster(name, dict(offers)), quorum=ALL_PARTIES)
+        if self.verified:
+            yield from share_group_key(name, self.parties)
+            self.group_keys = name
         return name
 
     def retry_with_fresh_keys(self, steps: Callable[[], Protocol[T]]) -> Protocol[T]:

@@ -19,6 +19,7 @@ from typing import Any
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
 from fedclust.core.errors import RuleRefusal
+from fedclust.core.script_version import SCRIPT_VERSION
 from fedclust.privacy.keys import Identity, is_signed_by
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
@@ -42,6 +43,7 @@ class ApprovalTerms:
     most: Mapping[str, int]  # the number of answers to each question
     aggregation: str = "plain"  # the weakest aggregation that is allowed for sums
     noise: str = ""  # a digest of the noise on the rows, if there is any
+    script: int = SCRIPT_VERSION  # of the questions that the study's script asks
 
     @property
     def signed_bytes(self) -> bytes:
@@ -68,6 +70,7 @@ class Approval:
             and policy.digest == terms.policy
             and (self.site, self.sites, self.fedclust) == (terms.site, terms.sites, terms.fedclust)
             and self.noise == terms.noise
+            and terms.script == SCRIPT_VERSION
             and self.today() <= date.fromisoformat(terms.expires)
             and self._count_answers(call, tally) < terms.most.get(call.handler, 0)
             and self._is_strong_enough(call)

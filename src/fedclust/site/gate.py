@@ -17,6 +17,8 @@ from fedclust.core.study_terms import StudyTerms
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind.blind_aggregation import AnswerEncryption
+from fedclust.privacy.verified.group_key import read_group_key
+from fedclust.privacy.verified.outcomes import prove_answer
 from fedclust.site import answer_guards, class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
 from fedclust.site.contract_guard import question_of_call
@@ -146,12 +148,23 @@ class Gate:
             gaps=guards.gap_rule_of_sum(call),
         )
 
-    def seal(self, call: Call, release: Release, encryption: AnswerEncryption | None = None) -> SealedAnswer:
-        """Return the answer as it travels. It is in the ledger before the engine gets it."""
+    def seal(
+        self,
+        call: Call,
+        release: Release,
+        encryption: AnswerEncryption | None = None,
+        *,
+        proved_with: str | None = None,
+    ) -> SealedAnswer:
+        """Return the answer as it travels. It is in the ledger before the engine gets it.
+
+        In a verified run, `proved_with` names the keys under which the answer is proved to the other sites.
+        """
         covered = self.hide_and_round_counts(release)
         hidden = self._hide_release(call, covered)
+        proof = self._prove(call, hidden, proved_with)
         sealed = (
-            SealedAnswer(self.party, call.run, call.step, call.handler, hidden, call.masks)
+            SealedAnswer(self.party, call.run, call.step, call.handler, hidden, call.masks, proof)
             if encryption is None
             else SealedAnswer(self.party, call.run, call.step, encryption.carrier, encryption.encrypt(hidden))
         )
@@ -175,6 +188,12 @@ class Gate:
         if self.vaults is None:
             raise KeysRefused("this site has no identity (signing key); enrol it first")
         return self.vaults().vault_for(run)
+
+    def _prove(self, call: Call, hidden: Release, name: str | None) -> bytes:
+        """Return the proof of an answer as it leaves, for the other sites."""
+        if name is None:
+            return b""
+        return prove_answer(hidden, call, self.party, read_group_key(self.vault_for(call.run), name))
 
     def _hide_release(self, call: Call, release: Release) -> Release:
         """Return the release as the coordinator may see it: messages sealed for their recipients, sums masked."""

@@ -87,6 +87,8 @@ LISTED_QUESTIONS = frozenset(
         "floored_opening.receive_secret",
         "floored_opening.share_counts",
         "gradient_fcm.local_gradient",
+        "group_key.receive_group_key",
+        "group_key.send_group_key",
         "initial_centers.draw_candidates",
         "initial_centers.seed_candidates",
         "k_range.own_k",
@@ -122,5 +124,6 @@ LISTED_QUESTIONS = frozenset(
         "site_nets.learn_rows",
         "standardisation.column_sums",
         "summaries.summarise_rows",
+        "transcript.finish",
     }
 )

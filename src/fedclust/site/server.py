@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fedclust.core.study_terms import StudyTerms
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import sealed_messages
 from fedclust.privacy.blind import blind_aggregation
+from fedclust.privacy.verified.transcript import finish
 from fedclust.site.approval import Approval
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
@@ -40,6 +41,7 @@ from fedclust.site.run_agreements import RunAgreements
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
 from fedclust.site.stored_state import SavedState, memory_of_package, read_stored_state, replace_memory_of_package
 from fedclust.site.vault import Vaults
+from fedclust.site.verified_run import CallRefused, ReplayOpener, VerifiedRun
 
 ERROR_CODES: dict[type[Exception], str] = {
     DataError: "bad-data",
@@ -85,6 +87,7 @@ class SiteServer:
         floored: bool = False,
         needs_alignment: bool = False,
         terms: StudyTerms | None = None,
+        open_replay: ReplayOpener | None = None,
     ) -> None:
         policy.refuse_unlisted_columns(site_data.schema or site_data.source.columns, site_data.party)
         self.site_data = site_data
@@ -105,10 +108,13 @@ class SiteServer:
         )
         self.seed = seed
         self.needs_alignment = needs_alignment  # in a study of common rows, no other rows are read
+        self.open_replay = open_replay  # of a study whose questions the site verifies
         self.memory: dict[str, dict[str, Array]] = {}
         self.last_error: Exception | None = None  # for the site's own staff
         self._data_by_run: dict[str, SiteData] = {}
         self._last_answer: tuple[str, int, bytes, SealedAnswer] | None = None
+        self._folder = folder
+        self._verified: VerifiedRun | None = None
         self._state_path = folder / "state" if folder else None
         self._saved_run: str | None = None  # the run that the stored state belongs to
         self._recalled_runs: set[str] = set()
@@ -134,13 +140,18 @@ class SiteServer:
         """Remember from now on what another server over the same rows remembers, as a rehearsal needs it."""
         self.memory, self._data_by_run = other.memory, other._data_by_run
 
-    def answer(self, call: Call) -> SealedAnswer | Refusal:
-        """Return the answer to a call, or a code; in blind mode the code is encrypted too."""
+    def answer(self, call: Call, first: int = 0, outcomes: Sequence[bytes] = ()) -> SealedAnswer | Refusal:
+        """Return the answer to a call, or a code; in blind mode the code is encrypted too.
+
+        In a verified run, `outcomes` are what became of the steps from `first` on.
+        """
         self.last_error = None
         if call.is_encrypted:
             call = replace(call, is_encrypted=False)  # only this server may find out
         try:
-            reply = self._answer_call(call)
+            reply = self._answer_call(call, first, outcomes)
+        except CallRefused as refused:
+            reply = self._refuse_and_log(refused.code, refused)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
             reply = self._refuse_and_log(self._refusal_code(error, call), error)
         if isinstance(reply, Refusal) and call.handler in blind_aggregation.CARRIERS:
@@ -169,7 +180,7 @@ class SiteServer:
             return self._refuse_and_log("not-understood", error)
         return self.answer(call)
 
-    def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
+    def _answer_call(self, call: Call, first: int, outcomes: Sequence[bytes]) -> SealedAnswer | Refusal:
         encryption = None
         if call.handler in blind_aggregation.CARRIERS:
             call, encryption = blind_aggregation.decrypt_question(call, self.gate.vault_for(call.run), self.party)
@@ -179,6 +190,7 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
+        proved_with = self._follow_script(call, first, outcomes)
         if code := self._refusal_in_advance(call, handler):
             return Refusal(self.party, code)
         site_data = self.data_for_run(call.run)
@@ -206,11 +218,36 @@ class SiteServer:
                 context = self._make_context(call, handler, missing)
             if code := self.gate.judge(call, handler, release, context):
                 return Refusal(self.party, code)
-        sealed = self.gate.seal(call, release, encryption)
+        if self._verified is not None:
+            self._verified.commit()
+        sealed = self.gate.seal(call, release, encryption, proved_with=proved_with)
+        self._store_with_answer(call, handler, answer, sealed)
+        return sealed
+
+    def _store_with_answer(self, call: Call, handler: Handler[Any, Any], answer: Any, sealed: SealedAnswer) -> None:
+        """Store what must be known again if the answer is asked again, and the model of a verified run that ends."""
         if isinstance(answer, Keep):
             self._keep_with_answer(call, handler, answer, sealed)
+        if handler is finish and self._verified is not None:
+            self._verified.store_model()
         self._last_answer = (call.run, call.step, call.digest, sealed)
-        return sealed
+
+    def _follow_script(self, call: Call, first: int, outcomes: Sequence[bytes]) -> str | None:
+        """Refuse a call of a verified run that the script does not ask next; return the keys that prove its answer."""
+        if self.open_replay is None:
+            return None
+        if self._verified is None or self._verified.run != call.run:
+            self.close()
+            self._verified = VerifiedRun(
+                call.run, self.party, self._folder, self.open_replay, lambda: self.gate.vault_for(call.run)
+            )
+        return self._verified.follow(call, first, outcomes)
+
+    def close(self) -> None:
+        """End the replay of a verified run, and close its transcript."""
+        if self._verified is not None:
+            self._verified.close()
+            self._verified = None
 
     def _refusal_in_advance(self, call: Call, handler: Handler[Any, Any]) -> str | None:
         """Return the code to refuse a question of another package with before any of its code runs, or None."""

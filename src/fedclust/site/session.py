@@ -11,14 +11,14 @@ import contextlib
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fedclust.core import wire
 from fedclust.core.atomic_files import log_error, write_file
-from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, SealedAnswer
+from fedclust.core.envelope import REMEDIES, Answer, Call, OpenedCall, Refusal, SealedAnswer
 from fedclust.core.errors import DataError, RuleRefusal, RunFailed, StudyError, WireError
 from fedclust.core.file_locks import locked_folder
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
@@ -26,6 +26,7 @@ from fedclust.core.types import PartyId
 from fedclust.site.approval import digest_study, study_digest_from_run
 from fedclust.site.server import SiteServer
 
+OPENED_CALL_HEAD = wire.MAGIC + wire.wire_name(OpenedCall).encode() + b"\0"
 MAX_KEPT_REFUSALS = 64  # refusal texts that nobody has fetched yet
 MAX_UNANSWERED_RUNS = 256  # runs that are remembered although nothing was answered in them
 ENCRYPTED_REFUSAL_REASON = "a rule of its policy; in a blind run, only the lead site learns which rule"
@@ -62,6 +63,7 @@ class SiteSession:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close_server()
         self._folder_lock.__exit__(kind, error, trace)
 
     def answer_message(self, data: bytes) -> bytes:
@@ -106,7 +108,7 @@ class SiteSession:
             entries = self._site_server.gate.ledger.entries if self._site_server else []
             answered = {self._greeting_path(run).name for run in {entry.run for entry in entries}}
             if sum(known.name not in answered for known in path.parent.iterdir()) >= MAX_UNANSWERED_RUNS:
-                self._served_run = self._site_server = None
+                self._close_server()
                 many = f"{MAX_UNANSWERED_RUNS} or more runs contacted this site and got no answer"
                 return self._log_failure(
                     "too-many-runs", RunFailed(f"{many}; delete the files of old runs in {path.parent}")
@@ -130,7 +132,7 @@ class SiteSession:
     def _ensure_server(self, greeting: Greeting) -> str:
         if self._served_run == greeting.run:
             return ""
-        self._served_run = self._site_server = None  # only one server at a time writes the ledger
+        self._close_server()  # only one server at a time writes the ledger
         try:
             self._site_server, self._served_run = self._open_server(greeting.study), greeting.run
         except StudyError as error:
@@ -141,17 +143,24 @@ class SiteSession:
             return self._log_failure("failed", error)
         return ""
 
+    def _close_server(self) -> None:
+        if self._site_server is not None:
+            self._site_server.close()
+        self._served_run = self._site_server = None
+
     def _answer_call_bytes(self, data: bytes) -> bytes:
         digest = hashlib.sha256(data).digest()
         try:
-            reply = self._answer_call(Call.decode(data))
+            first, outcomes, data = _unpack_call(data)
+            digest = hashlib.sha256(data).digest()
+            reply = self._answer_call(Call.decode(data), first, outcomes)
         except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
             reply = Refusal(self.party, self._log_failure("not-understood", error))
         if isinstance(reply, Refusal):
             self._note_refusal(reply.code)
         return wire.encode(Answer.from_reply(digest, reply))
 
-    def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
+    def _answer_call(self, call: Call, first: int, outcomes: Sequence[bytes]) -> SealedAnswer | Refusal:
         if self._served_run != call.run:
             greeting = self.greeting_for_run(call.run)
             if greeting is None:
@@ -160,7 +169,7 @@ class SiteSession:
                 return Refusal(self.party, code)
         if self._site_server is None:
             return Refusal(self.party, "not-greeted")
-        reply = self._site_server.answer(call)
+        reply = self._site_server.answer(call, first, outcomes)
         self.last_error = self._site_server.last_error
         return reply
 
@@ -175,3 +184,11 @@ class SiteSession:
 
     def _greeting_path(self, run: str) -> Path:
         return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]
+
+
+def _unpack_call(data: bytes) -> tuple[int, tuple[bytes, ...], bytes]:
+    """Return the outcomes that came with a call of a verified run, from which step on, and the call."""
+    if not data.startswith(OPENED_CALL_HEAD):
+        return 0, (), data
+    opened = wire.decode(OpenedCall, data)
+    return opened.first, opened.outcomes, opened.call

@@ -27,6 +27,7 @@ from fedclust.site.site_file_keys import POLICY_KEYS, ROW_NOISE_KEYS, SITE_FILE_
 from fedclust.site.sources import open_source, sort_by_id
 from fedclust.site.sources.noised_rows import LocalNoise, NoisedSource
 from fedclust.site.vault import Vaults
+from fedclust.site.verified_run import ReplayOpener
 
 SITE_ONLY_KEYS = (
     "source",
@@ -72,6 +73,7 @@ class SiteFile:
         floored: bool = False,
         needs_alignment: bool = False,
         promised: Callable[[tuple[str, ...]], StudyTerms] | None = None,
+        open_replay: ReplayOpener | None = None,
     ) -> SiteServer:
         """Return the site's server, with the study's column declarations; keys, ledger and state are in the site's
         folder.
@@ -100,6 +102,7 @@ class SiteFile:
             floored=floored,
             needs_alignment=needs_alignment,
             terms=None if promised is None else promised(source.columns),
+            open_replay=open_replay,
         )
 
     def load_approval(self) -> Approval | None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from fedclust.app.analysis import describe
 from fedclust.app.audit.observer_record import Recording, read_adder_journal, record_replay
-from fedclust.app.execute import fit_study, open_recorded_study
+from fedclust.app.execute import open_recorded_study
+from fedclust.app.fit_study import fit_study
 from fedclust.app.run_folder import Run
 from fedclust.app.study import OpenStudy
 from fedclust.core.drive import decode_replies

@@ -133,6 +133,7 @@ COLUMN_KEYS = {
 PRIVACY_KEYS = {
     "aggregation": one_of(*AGGREGATION_MODES),
     "lead": Parameter("a site's name", lambda value: isinstance(value, str)),
+    "verified": Parameter("true or false", lambda value: isinstance(value, bool)),
     "early_stopping": Parameter("true or false", lambda value: isinstance(value, bool)),
     "epsilon": POSITIVE_PARAMETER,
     "delta": Parameter(

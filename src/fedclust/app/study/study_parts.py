@@ -97,6 +97,7 @@ class Study:
     aggregation: Aggregation = Aggregation()
     align: Alignment | None = None
     seed: int = 0
+    is_verified: bool = False  # whether remote sites run the script themselves, and check every question and sum
     noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
 
     def open_federation(self, run: str | Path | RunRecord | None = None) -> Federation:

@@ -21,6 +21,7 @@ from fedclust.app.study.study_keys import (
     parse_k_range,
 )
 from fedclust.app.study.study_parts import ClusterSettings, KSearch, Study, StudySite
+from fedclust.app.study.verification import decide_verification
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
 from fedclust.models.methods import find_study_method, method_registry, private_methods
@@ -63,7 +64,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
             f"quorum in [cluster] is {quorum}, but the study has {many} site{'s' if many > 1 else ''}; "
             f"give a number from 1 to {many}, a share such as 0.8, or 'all'"
         )
-    return Study(
+    study = Study(
         name=top["name"],
         text=text,
         cluster=cluster,
@@ -82,6 +83,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
         align=align,
         seed=top.get("seed", 0),
     )
+    return replace(study, is_verified=decide_verification(study, wanted=privacy.get("verified")))
 
 
 def _parse_noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,0 +1,9 @@
+"""The version of all coordinator scripts together: it changes whenever a script asks another question.
+
+Sites of a verified run compare questions bit by bit with those of their own script, so a coordinator and its sites must
+have the same version, and a steward approves one version.
+"""
+
+SCRIPT_VERSION = 1
+# Of the questions that the golden cases ask, by handler. A change needs a new number above, and then the new digest.
+GOLDEN_QUESTIONS_DIGEST = "42fe29201fb886304eeb01b2b177de3fe088494f15f328e7cbfd0eeeb689dfd8"
