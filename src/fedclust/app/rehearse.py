@@ -88,6 +88,7 @@ class RehearsalLink:
 def rehearse(study: Study, site_files: Mapping[PartyId, SiteFile], *, policy: str = "standard") -> Rehearsal:
     """Rehearse a study; sites without a file get the policy in the study, or `policy` as `fedclust enrol` writes it."""
     import_questions()
+    study = replace(study, is_verified=False)  # nobody has to prove anything to sites in one process
     has_site_keys = any(True for _ in find_site_only_keys(tomllib.loads(study.text)))
     _check_served_study(study)
     outcomes, stopped = _rehearse_once(study, site_files, policy, has_site_keys=has_site_keys, goes_on=True)
@@ -122,7 +123,7 @@ def _check_served_study(study: Study) -> None:
     """Refuse a study that no served run can begin with."""
     names = tuple(site.name for site in study.sites)
     study.aggregation.check_parties(names)
-    open_served_study(replace(study, aggregation=Aggregation()), UnreachedSites(names))
+    open_served_study(replace(study, aggregation=Aggregation(), is_verified=False), UnreachedSites(names))
 
 
 def _rehearse_once(
