@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from fedclust.app.analysis import describe
 from fedclust.app.blind_lead import LeadVaults
 from fedclust.app.blind_relay import lead_site
-from fedclust.app.execute import fit_study
+from fedclust.app.fit_study import fit_study
 from fedclust.app.rehearsal_sites import RehearsalFile, make_rehearsal_files
 from fedclust.app.rehearsed_site import RehearsedSite, SiteRefusal
 from fedclust.app.run_folder import new_run_name
