@@ -125,6 +125,11 @@ def recovers_dropouts(terms: StudyTerms, ask: object) -> bool:  # noqa: ARG001
     return not terms.needs_everyone and terms.aggregation == "secure"
 
 
+def proves_sums(terms: StudyTerms, ask: object) -> bool:  # noqa: ARG001
+    """The contract of a question with which sites prove masked sums to each other."""
+    return terms.aggregation == "secure"
+
+
 def is_matrix(points: Array, columns: int, *, least: int = 1, most: int) -> bool:
     """Whether these are points of so many columns, not more than `most`."""
     return points.ndim == 2 and least <= len(points) <= most and points.shape[1] == columns

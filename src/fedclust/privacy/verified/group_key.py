@@ -15,6 +15,7 @@ from fedclust.core.effects import ALL_PARTIES, Ask, Protocol, SealedMessages, gr
 from fedclust.core.errors import KeysRefused
 from fedclust.core.release import Done, Release, sealed_shares
 from fedclust.core.site_interface import Site, Vault
+from fedclust.core.study_terms import proves_sums
 from fedclust.core.types import PartyId
 from fedclust.privacy.roster import accept, is_lasting, offer, read_roster
 
@@ -35,7 +36,7 @@ class GroupKeyMessages(Release):
     messages: dict[str, bytes] = sealed_shares("for another site: a random key, with which sites prove sums to others")
 
 
-@handler(releases=GroupKeyMessages, reads="nothing", before_alignment=True)
+@handler(releases=GroupKeyMessages, reads="nothing", before_alignment=True, contract=proves_sums)
 def send_group_key(site: Site, ask: GroupKeyRequest) -> GroupKeyMessages:
     """Make the group key; return the same one if asked again."""
     others = _check_request(site, ask)
@@ -48,7 +49,7 @@ def send_group_key(site: Site, ask: GroupKeyRequest) -> GroupKeyMessages:
     return GroupKeyMessages(dict.fromkeys(others, key))
 
 
-@handler(releases=Done, reads="nothing", before_alignment=True, note=GroupKeyRequest)
+@handler(releases=Done, reads="nothing", before_alignment=True, note=GroupKeyRequest, contract=proves_sums)
 def receive_group_key(site: Site, incoming: SealedMessages) -> Done:
     """Store the group key, once for each name."""
     ask = wire.decode(GroupKeyRequest, incoming.note)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fedclust.core.effects import Protocol, each, handler
 from fedclust.core.release import Done
 from fedclust.core.site_interface import Site
+from fedclust.core.study_terms import proves_sums
 from fedclust.privacy.verified.group_key import receive_group_key, send_group_key
 
 
@@ -17,7 +18,7 @@ class FinishQuestion:
     model: bytes
 
 
-@handler(releases=Done, reads="nothing", before_alignment=True)
+@handler(releases=Done, reads="nothing", before_alignment=True, contract=proves_sums)
 def finish(site: Site, ask: FinishQuestion) -> Done:  # noqa: ARG001 the replay compares the models
     """Confirm that the site found the same model."""
     return Done()
