@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import second_audit_programs as programs
 
 SEEDS = pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.long) for s in range(1, 20))])
@@ -73,6 +74,13 @@ def test_moved_centres_recover_few_rows_before_a_rule_stops_them(tmp_path, seed)
     assert codes == ["too-many-numbers"]
     assert rows <= 0.02 * of
     assert asked < 60
+
+
+@pytest.mark.long
+def test_least_squares_finds_the_rows_of_a_tiny_table_in_fuzzy_totals(tmp_path):
+    """Exact fuzzy sums over all sites are equations for the rows: a dozen rows are found, and no rule prevents it."""
+    rows, of = programs.e4_fuzzy_totals(tmp_path, 0)
+    assert rows == of == 12
 
 
 def test_the_programs_would_find_rows_in_sites_without_contracts(tmp_path, monkeypatch):
