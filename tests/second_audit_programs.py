@@ -16,6 +16,7 @@ from fedclust.algorithms.private_kmeans.private_fit import cluster_offsets, leng
 from fedclust.algorithms.private_kmeans.private_questions import Box, LengthsQuestion, OffsetsQuestion
 from fedclust.core.noise_price import Price
 from fedclust.core.site_interface import View
+from fedclust.privacy.attacks.fuzzy_sums import FuzzyEquations, solve
 from fedclust.questions import pca, standardisation
 from fedclust.questions.cluster_indices import IndexQuestion, index_sums
 from fedclust.questions.cluster_indices_columns import LabelChunk, keep_means
@@ -385,3 +386,21 @@ def g1_moved_centres(folder, seed, count=400):
 def lengths_at(price, box=None):
     """A private question at a price."""
     return lengths, LengthsQuestion(price, _box() if box is None else box)
+
+
+def e4_fuzzy_totals(folder, seed, count=4, columns=4):
+    """How many rows least squares finds in the totals that an honest secure study of fuzzy c-means opens."""
+    rng = np.random.default_rng(seed)
+    sites = {party: np.round(rng.normal(size=(count, columns)) * 3, 6) for party in PARTIES}
+    options = {"cluster": 'method = "fuzzy-c-means"\nk = 3\ninit = "box"', "profile": "datashield"}
+    with open_study(folder, sites, privacy='aggregation = "secure"', policy_lines="min_cell = 1", **options) as served:
+        ready, seen = served.coordinator(), []
+        _note_totals(ready.fed, seen)
+        ready.estimator.fit(ready.fed)
+    rounds = {ask.centers.tobytes(): (ask, own) for name, ask, own in seen if name == moments.name}
+    asked = list(rounds.values())[:8]
+    target = [np.column_stack([own.mass.to_floats(), own.pull.to_floats()]) for _, own in asked]
+    centers = np.stack([ask.centers for ask, _ in asked])
+    sums = FuzzyEquations(centers, np.stack(target), asked[0][0].m, 3 * count)
+    found = solve(sums, batches=6, rng=np.random.default_rng(0))
+    return count_exact([] if found is None else found, all_rows(sites), tolerance=1e-4), 3 * count

@@ -76,6 +76,13 @@ def test_moved_centres_recover_few_rows_before_a_rule_stops_them(tmp_path, seed)
     assert asked < 60
 
 
+@pytest.mark.long
+def test_least_squares_finds_the_rows_of_a_tiny_table_in_fuzzy_totals(tmp_path):
+    """Exact fuzzy sums over all sites are equations for the rows: a dozen rows are found, and no rule prevents it."""
+    rows, of = programs.e4_fuzzy_totals(tmp_path, 0)
+    assert rows == of == 12
+
+
 def test_the_programs_would_find_rows_in_sites_without_contracts(tmp_path, monkeypatch):
     """The same program against the same sites, with the rule switched off: it is the rule that stops it."""
     from fedclust.site import guards

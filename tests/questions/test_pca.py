@@ -90,3 +90,23 @@ def test_of_many_columns_the_widest_are_looked_at():
     sd = np.arange(100.0)
     sd[7] = 500.0
     assert pca.widest_columns(sd).tolist() == [7, *range(37, 100)]
+
+
+def test_a_level_that_few_rows_have_takes_no_part_in_products():
+    """Fewer than three rows of all sites have the level: its products with other columns would show them."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=60), np.arange(60) < 2, np.arange(60) < 20, np.arange(60) >= 1]).astype(float)
+    fed = fc.Federation.local({"a": X[:25], "b": X[25:]})
+
+    def script():
+        view = yield from bounds.agree_on_bounds(4)
+        scaled = yield from standardisation.standardise(view)
+        for seen in (view, scaled):
+            found = yield from standardisation.column_statistics(seen)
+            rare = standardisation.rare_levels(seen, found, 3)
+            assert rare.tolist() == [False, True, False, True]
+            assert not standardisation.rare_levels(seen, found, 1).any()
+            drawn = yield from pca.plane(seen, found, floor=3)
+            assert drawn.columns.tolist() == [0, 2]
+
+    fed.run(script())
