@@ -15,7 +15,7 @@ from fedclust.app.serve import open_session
 from fedclust.app.served_study import open_served_study, send_outcomes
 from fedclust.app.study import parse_study, read_study
 from fedclust.core import wire
-from fedclust.core.envelope import Answer, Call, OpenedCall
+from fedclust.core.envelope import Answer, Call, EarlierOutcomes, OpenedCall
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.federation.run_record import RunRecord
@@ -163,11 +163,11 @@ class _Clock:
 def unpack(data: bytes) -> tuple[int, tuple[bytes, ...], Call]:
     """The outcomes and the call of a request."""
     opened = wire.decode(OpenedCall, data)
-    return opened.first, opened.outcomes, Call.decode(opened.call)
+    return opened.earlier.first, opened.earlier.outcomes, Call.decode(opened.call)
 
 
 def pack(first: int, outcomes: tuple[bytes, ...], call: Call) -> bytes:
-    return wire.encode(OpenedCall(first, tuple(outcomes), call.wire_bytes))
+    return wire.encode(OpenedCall(EarlierOutcomes(first, tuple(outcomes)), call.wire_bytes))
 
 
 def code_of(reply: bytes) -> str:

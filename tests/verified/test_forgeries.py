@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedclust.core import wire
-from fedclust.core.envelope import Envelope, OpenedCall
+from fedclust.core.envelope import EarlierOutcomes, Envelope, OpenedCall
 from verified.forgeries import forged_calls
 from verified.served_sites import NAMES, ServedSites, code_of, pack, study_text, unpack
 
@@ -57,7 +57,7 @@ class Forger:
         e = wire.decode(Envelope, call.wire_bytes)
         name = "roster.offer" if call.handler != "roster.offer" else "bounds.count_rows"
         forged = Envelope(e.run, e.step, name, e.want, e.cohort, e.masks, e.body)
-        return wire.encode(OpenedCall(first, outcomes, wire.encode(forged)))
+        return wire.encode(OpenedCall(EarlierOutcomes(first, outcomes), wire.encode(forged)))
 
     def try_out(self, party, place, make, call):
         try:

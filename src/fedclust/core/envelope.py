@@ -29,11 +29,21 @@ class Envelope:
 
 
 @dataclass(frozen=True)
-class OpenedCall:
-    """A call of a verified run, with what became of the steps before it, from step `first` on, as far as sent now."""
+class EarlierOutcomes:
+    """What became of the steps of a verified run before a call, from step `first` on, as far as it is sent now."""
 
     first: int
     outcomes: tuple[bytes, ...]
+
+
+NO_OUTCOMES = EarlierOutcomes(0, ())
+
+
+@dataclass(frozen=True)
+class OpenedCall:
+    """A call of a verified run, with the outcomes of earlier steps that its site may lack."""
+
+    earlier: EarlierOutcomes
     call: bytes
 
 
@@ -50,6 +60,7 @@ class Call:
     # the name of the keys that hide the answer, or that open the sealed messages in the question
     masks: str | None = None
     is_encrypted: bool = False  # it arrived encrypted, and the coordinator cannot read it
+    earlier: EarlierOutcomes = NO_OUTCOMES  # what came with it; not part of the question
 
     @cached_property
     def wire_bytes(self) -> bytes:

@@ -16,7 +16,7 @@ from fedclust.core import wire
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Reply
 from fedclust.core.effects import Ask
-from fedclust.core.envelope import Call, OpenedCall, SealedAnswer
+from fedclust.core.envelope import Call, EarlierOutcomes, OpenedCall, SealedAnswer
 from fedclust.core.types import PartyId
 from fedclust.privacy.verified.outcomes import record_outcome
 
@@ -53,7 +53,7 @@ class OutcomeLog:
         """Return the bytes of a call, with the outcomes that the site may lack."""
         first = 1 if self._sent_again.get(party) == call.step else self._first_lacking.get(party, 1)
         outcomes = tuple(self._read_outcome(step) for step in range(first, call.step))
-        return wire.encode(OpenedCall(first, outcomes, call.wire_bytes))
+        return wire.encode(OpenedCall(EarlierOutcomes(first, outcomes), call.wire_bytes))
 
     def send_all_again(self, party: PartyId, step: int) -> None:
         """Send a site all outcomes since the first step with its call in a step."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,16 +140,13 @@ class SiteServer:
         """Remember from now on what another server over the same rows remembers, as a rehearsal needs it."""
         self.memory, self._data_by_run = other.memory, other._data_by_run
 
-    def answer(self, call: Call, first: int = 0, outcomes: Sequence[bytes] = ()) -> SealedAnswer | Refusal:
-        """Return the answer to a call, or a code; in blind mode the code is encrypted too.
-
-        In a verified run, `outcomes` are what became of the steps from `first` on.
-        """
+    def answer(self, call: Call) -> SealedAnswer | Refusal:
+        """Return the answer to a call, or a code; in blind mode the code is encrypted too."""
         self.last_error = None
         if call.is_encrypted:
             call = replace(call, is_encrypted=False)  # only this server may find out
         try:
-            reply = self._answer_call(call, first, outcomes)
+            reply = self._answer_call(call)
         except CallRefused as refused:
             reply = self._refuse_and_log(refused.code, refused)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
@@ -180,7 +177,7 @@ class SiteServer:
             return self._refuse_and_log("not-understood", error)
         return self.answer(call)
 
-    def _answer_call(self, call: Call, first: int, outcomes: Sequence[bytes]) -> SealedAnswer | Refusal:
+    def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
         encryption = None
         if call.handler in blind_aggregation.CARRIERS:
             call, encryption = blind_aggregation.decrypt_question(call, self.gate.vault_for(call.run), self.party)
@@ -190,7 +187,7 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
-        proved_with = self._follow_script(call, first, outcomes)
+        proved_with = self._follow_script(call)
         if code := self._refusal_in_advance(call, handler):
             return Refusal(self.party, code)
         site_data = self.data_for_run(call.run)
@@ -232,7 +229,7 @@ class SiteServer:
             self._verified.store_model()
         self._last_answer = (call.run, call.step, call.digest, sealed)
 
-    def _follow_script(self, call: Call, first: int, outcomes: Sequence[bytes]) -> str | None:
+    def _follow_script(self, call: Call) -> str | None:
         """Refuse a call of a verified run that the script does not ask next; return the keys that prove its answer."""
         if self.open_replay is None:
             return None
@@ -241,7 +238,7 @@ class SiteServer:
             self._verified = VerifiedRun(
                 call.run, self.party, self._folder, self.open_replay, lambda: self.gate.vault_for(call.run)
             )
-        return self._verified.follow(call, first, outcomes)
+        return self._verified.follow(call)
 
     def close(self) -> None:
         """End the replay of a verified run, and close its transcript."""

@@ -11,14 +11,24 @@ import contextlib
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fedclust.core import wire
 from fedclust.core.atomic_files import log_error, write_file
-from fedclust.core.envelope import REMEDIES, Answer, Call, OpenedCall, Refusal, SealedAnswer
+from fedclust.core.envelope import (
+    NO_OUTCOMES,
+    REMEDIES,
+    Answer,
+    Call,
+    EarlierOutcomes,
+    OpenedCall,
+    Refusal,
+    SealedAnswer,
+)
 from fedclust.core.errors import DataError, RuleRefusal, RunFailed, StudyError, WireError
 from fedclust.core.file_locks import locked_folder
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
@@ -151,16 +161,16 @@ class SiteSession:
     def _answer_call_bytes(self, data: bytes) -> bytes:
         digest = hashlib.sha256(data).digest()
         try:
-            first, outcomes, data = _unpack_call(data)
+            earlier, data = _unpack_call(data)
             digest = hashlib.sha256(data).digest()
-            reply = self._answer_call(Call.decode(data), first, outcomes)
+            reply = self._answer_call(replace(Call.decode(data), earlier=earlier))
         except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
             reply = Refusal(self.party, self._log_failure("not-understood", error))
         if isinstance(reply, Refusal):
             self._note_refusal(reply.code)
         return wire.encode(Answer.from_reply(digest, reply))
 
-    def _answer_call(self, call: Call, first: int, outcomes: Sequence[bytes]) -> SealedAnswer | Refusal:
+    def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
         if self._served_run != call.run:
             greeting = self.greeting_for_run(call.run)
             if greeting is None:
@@ -169,7 +179,7 @@ class SiteSession:
                 return Refusal(self.party, code)
         if self._site_server is None:
             return Refusal(self.party, "not-greeted")
-        reply = self._site_server.answer(call, first, outcomes)
+        reply = self._site_server.answer(call)
         self.last_error = self._site_server.last_error
         return reply
 
@@ -186,9 +196,9 @@ class SiteSession:
         return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]
 
 
-def _unpack_call(data: bytes) -> tuple[int, tuple[bytes, ...], bytes]:
-    """Return the outcomes that came with a call of a verified run, from which step on, and the call."""
+def _unpack_call(data: bytes) -> tuple[EarlierOutcomes, bytes]:
+    """Return the outcomes that came with a call of a verified run, and the call."""
     if not data.startswith(OPENED_CALL_HEAD):
-        return 0, (), data
+        return NO_OUTCOMES, data
     opened = wire.decode(OpenedCall, data)
-    return opened.first, opened.outcomes, opened.call
+    return opened.earlier, opened.call

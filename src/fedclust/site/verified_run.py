@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol as Structural
 
@@ -83,12 +83,12 @@ class VerifiedRun:
         self._replay: StudyReplay | None = None
         self._tentative: list[bytes] = []  # given to the replay, but not stored
 
-    def follow(self, call: Call, first: int, outcomes: Sequence[bytes]) -> str | None:
+    def follow(self, call: Call) -> str | None:
         """Accept a call if it is the next one of the script; return the keys under which its answer is proved.
 
-        Otherwise raise CallRefused. `outcomes` are those of the steps from `first` on.
+        Otherwise raise CallRefused.
         """
-        known = len(self._transcript.digests)
+        first, outcomes, known = call.earlier.first, call.earlier.outcomes, len(self._transcript.digests)
         if not 1 <= first <= known + 1 or len(outcomes) < known + 1 - first:
             raise CallRefused("outcomes-missing", f"the call brings outcomes from step {first} on, after {known}")
         stored, new = outcomes[: known + 1 - first], outcomes[known + 1 - first :]
