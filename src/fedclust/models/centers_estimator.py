@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedclust.algorithms.cmeans import column_split, row_split, rows_with_gaps
+from fedclust.algorithms.cmeans import column_split, column_start, row_split, rows_with_gaps
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.spread_free_centers import (
@@ -229,11 +229,12 @@ class CentersEstimator(CentersModel):
         places = column_split.draw_placements(fed.column_places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from column_split.agree_on_table(fed.column_places, how, places)
         self._check_row_count(require_rows(table.rows, self._missing_rule))
-        return (yield from self._iterate_columns(fed, table, seeding=given is None and not drawn))
+        if given is None and not drawn:
+            rng = np.random.default_rng((self.seed_, 1))
+            yield from column_start.place_plus_plus(table, self.n_clusters, self._candidate_count, rng)
+        return (yield from self._iterate_columns(fed, table))
 
-    def _iterate_columns(
-        self, fed: Federation, table: column_split.JointTable, *, seeding: bool
-    ) -> Protocol[column_split.ColumnFit]:
+    def _iterate_columns(self, fed: Federation, table: column_split.JointTable) -> Protocol[column_split.ColumnFit]:
         """Move the centres over a column split."""
         return column_split.fit(
             table,
@@ -242,7 +243,6 @@ class CentersEstimator(CentersModel):
             tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
             seed=self.seed_,
-            seeding=seeding,
             reveal_slices=fed.local_sites.all_allow(column_split.reveal),
         )
 
