@@ -93,9 +93,7 @@ def test_one_cluster_starts_at_the_mean():
 
 def test_more_candidates_give_better_fits():
     tables = [np.random.default_rng(seed).uniform(size=(200, 4)) for seed in range(6)]
-    few, many = (
-        sum(fc.KMeans(12, n_init=n).fit(columns(X, [0, 1], [2, 3])).inertia_ for X in tables) for n in (1, 50)
-    )
+    few, many = (sum(fc.KMeans(12, n_init=n).fit(columns(X, [0, 1], [2, 3])).inertia_ for X in tables) for n in (1, 50))
     assert many < few
 
 
