@@ -137,6 +137,8 @@ def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[in
     land = make_landscape(partition.likelihood, components, groups, neighbors.to_floats())
     basins = yield from find_basins(frame, land)
     mild, strict = len(np.unique(basins.mild)), len(np.unique(basins.strict))
+    if axes == 1:  # nothing bends along a line
+        return mild, "none" if mild == 1 else "groups", mild, strict
     members = group_members(basins.strict)
     is_odd = yield from is_any_bent(frame, land, members)
     if not is_odd:
