@@ -276,7 +276,8 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         """Return the fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
         given = self.get_params(deep=False)
-        if isinstance(given.get("random_state"), (np.random.RandomState, np.random.Generator)):
+        state = given.get("random_state")
+        if isinstance(state, (np.random.RandomState, np.random.Generator)) or state is np.random:
             given["random_state"] = self.seed_  # what it stood for
         fitted = vars(self)
         return {

@@ -320,7 +320,8 @@ class CentersEstimator(CentersModel):
     def _given_centers(self, fed: Federation) -> Floats:
         shape = (self.n_clusters, len(fed.columns))
         try:
-            centers = np.asarray(self.init, np.float64)
+            given = np.asarray(self.init)
+            centers = np.empty(0) if np.iscomplexobj(given) else given.astype(np.float64)
         except (TypeError, ValueError):
             centers = np.empty(0)
         sound = centers.shape == shape and bool((np.abs(centers) <= MAX_MAGNITUDE).all())

@@ -62,15 +62,21 @@ def count_gaps(site: Site, ask: GapCountsQuestion) -> GapCounts:  # noqa: ARG001
     return GapCounts(Exact.from_counts(site.gaps), Exact.from_counts(site.rows + site.left_out))
 
 
-def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
-    """Notes on missing values; a column without any value at any site is refused by name."""
-    if missing == "refuse":
-        return []
+def count_missing_values(columns: Sequence[str], missing: str) -> Protocol[list[int]]:
+    """Return how many values each column lacks; a column without any value at any site is refused by name."""
     found = yield from total(count_gaps, GapCountsQuestion(missing))
     lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
     for name, count in zip(columns, lacking, strict=True):
         if count == rows:
             raise DataError(f"column '{name}' has no value at any site; remove it from `columns`")
+    return list(lacking)
+
+
+def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
+    """Notes on missing values; a column without values is refused."""
+    if missing == "refuse":
+        return []
+    lacking = yield from count_missing_values(columns, missing)
     left = yield from each(census, GapCountsQuestion(missing))
     return list(_gap_sentences(columns, missing, left, lacking))
 

@@ -29,8 +29,7 @@ def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list
 def choose_candidate(found: KChoice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
     """The choice, or the best candidate by evidence if the choice is not among the candidates."""
     if ks is None or found.k in ks:
-        edge = ks is not None and len(ks) > 1 and found.k == ks[-1]
-        return found.k, [EDGE_NOTE.format(k=found.k)] if edge else []
+        return found.k, []
     known = [k for k in ks if k in found.curve]
     if not known:
         k = min(ks, key=lambda n: (abs(n - found.k), n))
@@ -51,6 +50,11 @@ def how_sure(found: KChoice, taken: int | None = None) -> tuple[str, str]:
         return "unsure", (
             f"Unsure: sums of fewer than {found.floor} rows are not opened, which is too coarse for {found.rows} rows. "
             "Small groups may have been missed."
+        )
+    if found.has_few_values and found.k == 1:
+        return "unsure", (
+            "Unsure: the only column has two values, or values in very wide steps. It counts as a category, so "
+            "distances do not say whether equal values are a group."
         )
     counts = {found.mild, found.strict, found.evidence}
     rival, margin = _nearest_rival(found)
