@@ -378,7 +378,7 @@ def test_more_clusters_than_rows_are_left_out():
     X = np.random.default_rng(0).normal(size=(6, 2))
     found = chosen(X, [2, 10])
     assert found.range == (2, 2)
-    assert found.notes[0] == "There are only 6 rows, so K = 10 was not tried."
+    assert found.notes[0] == "The table has only 6 rows, so K = 10 was not tried."
     with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
         chosen(X, [7, 10])
 

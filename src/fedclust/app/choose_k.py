@@ -21,6 +21,7 @@ from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, ag
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
+from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.assignment import CentersModel
@@ -175,7 +176,8 @@ def _padding_for_choice(fits: FitsForEachK, ks: Sequence[int], criterion: str) -
     padding = Padding(8 * asked + 4096, answered).cover_both(padding_for(columns, max(ks)))
     if not padding.is_within_limit:
         raise StudyError(
-            f"messages for {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
+            f"messages for {count_noun(columns, 'column')} and up to {count_noun(max(ks), 'cluster')} "
+            "would be too long once they are padded to "
             "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
     return padding

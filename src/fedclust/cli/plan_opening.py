@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedclust.core.wording import count_noun
+
 if TYPE_CHECKING:
     from fedclust.app.site_plan import SitePlan
 
@@ -41,7 +43,7 @@ def opening_sentences(found: SitePlan) -> Iterator[str]:
     if found.study.missing == "partial" and found.can_open_floored:
         yield PARTIAL_SENTENCE
     if found.shown_rows is not None:
-        rows = "1 row" if found.shown_rows == 1 else f"{found.shown_rows:,} rows"
+        rows = count_noun(found.shown_rows, "row")
         yield (
             f"In a rehearsal on this site's rows alone, the attacks in fedclust recover {rows} from everything that "
             "the study opens. A run opens sums over all sites, so it can show other rows."

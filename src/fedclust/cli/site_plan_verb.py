@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.plan_opening import opening_sentences
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from fedclust.app.site_plan import PlannedQuestion, SitePlan
@@ -165,8 +166,8 @@ def _format_summary(found: SitePlan) -> str:
         kinds = len({question.name for question in found.questions})
         verdict = (
             f"ALLOWED by this site's rules: {kinds} kinds of question. In a run this site sends at most "
-            f"{messages:,} answers "
-            f"with {size:,} bytes, not counting the exchange of keys."
+            f"{count_noun(messages, 'answer')} "
+            f"with {count_noun(size, 'byte')}, not counting the exchange of keys."
         )
     else:
         first = found.refused_questions[0]
@@ -217,10 +218,12 @@ def _question_lines(question: PlannedQuestion) -> list[list[str]]:
     from fedclust.core.effects import HANDLERS
 
     schema = HANDLERS[question.name].schema
-    rule = "passes" if question.code is None else f"REFUSED after {question.passed} answers: {question.code}"
+    rule = (
+        "passes" if question.code is None else f"REFUSED after {count_noun(question.passed, 'answer')}: {question.code}"
+    )
     if question.site_is_out:
         rule = (
-            f"the site left the run after {question.passed} answers"
+            f"the site left the run after {count_noun(question.passed, 'answer')}"
             if question.passed
             else "not reached: the site had left the run"
         )
@@ -285,9 +288,9 @@ def _format_value(value: Any) -> str:
     from fedclust.core.ring import Exact
 
     if isinstance(value, (bytes, str)):
-        return f"{len(value)} bytes"
+        return count_noun(len(value), "byte")
     if isinstance(value, (tuple, dict)):
-        return f"{len(value)} entries"
+        return count_noun(len(value), "entry", "entries")
     flat = np.ravel(value.to_floats() if isinstance(value, Exact) else np.asarray(value))
     if flat.dtype == object:
         return "nothing"

@@ -27,6 +27,7 @@ from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
 from fedclust.models import centers_checks, fit_notes
 from fedclust.models.assignment import CentersModel
@@ -141,8 +142,8 @@ class CentersEstimator(CentersModel):
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             means = self.n_clusters - drawn
             note = (
-                f"init='careful' found only {means} means of five rows to start from; the other {drawn} centres were "
-                "drawn at random."
+                f"init='careful' found only {count_noun(means, 'mean')} of five rows to start from; "
+                f"{count_noun(drawn, 'centre was', 'centres were')} drawn at random."
             )
             return view.to_original_units(centers), [note, *notes] if drawn else notes
         return view.to_original_units((yield from self._box_centers(view, box))), []
@@ -155,8 +156,8 @@ class CentersEstimator(CentersModel):
         find = plus_plus_centers if self.init == "k-means++" else random_centers
         found = yield from find(view, ask, rng)
         note = (
-            f"init='{self.init}' found only {self.n_clusters - found.drawn} groups of rows to start from; the other "
-            f"{found.drawn} centres were drawn at random."
+            f"init='{self.init}' found only {count_noun(self.n_clusters - found.drawn, 'group')} of rows to start "
+            f"from; {count_noun(found.drawn, 'centre was', 'centres were')} drawn at random."
         )
         return view.to_original_units(found.centers), [note] if found.drawn else []
 

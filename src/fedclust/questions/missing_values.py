@@ -17,6 +17,7 @@ from fedclust.core.release import Release, additive_counts, counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
+from fedclust.core.wording import count_noun
 
 MISSING_RULES = ("refuse", "drop", "partial")
 
@@ -93,7 +94,8 @@ def _gap_sentences(
         width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
         cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]
         yield (
-            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part with partial distances, "
+            f"Missing values: {count_noun(sum(a.rows for a in left.values()), 'row')} took part with "
+            "partial distances, "
             "which skip missing values. "
             f"The missing values are {_join_list(cells)}, most of them in column {columns[most]} ({lacking[most]:,})."
         )
