@@ -2,7 +2,7 @@
 
 Drawn tables have 3 to 15 groups of unequal size and shape. Real tables are those of the folder $FEDCLUST_DATA, with as
 many clusters as classes and with 20; a table is left out where scikit-learn's best run has a cluster of fewer than 20
-rows. The rows are spread over three sites.
+rows. The rows are spread over three sites; for "k-means++, columns" the columns are, over at most three.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import fedclust as fc
 from fedclust.core.release import count_numbers
 from fedclust.core.types import Floats, PartyId
 
-STARTS = ("k-means++", "careful")
+COLUMNS = "k-means++, columns"
+STARTS = ("k-means++", "careful", COLUMNS)
 RUNS = 20  # of scikit-learn
 MAX_ROWS, MAX_WIDE_ROWS, WIDE = 20_000, 5_000, 500
 MIN_CLUSTER = 20
@@ -95,11 +96,16 @@ def best_of_peer(X: Floats, k: int) -> tuple[float, int]:
 
 def measure(X: Floats, k: int, start: str, best: float) -> dict[str, Any]:
     """Fit over the sites, and count exchanges and opened numbers."""
-    parts = np.array_split(np.random.default_rng(0).permutation(len(X)), SITES)
-    fed = fc.Federation.local({f"site {i}": X[own] for i, own in enumerate(parts)})
+    by_columns = start == COLUMNS
+    if by_columns:
+        slices = np.array_split(X, min(SITES, X.shape[1]), axis=1)
+        fed = fc.Federation.local({f"site {i}": own for i, own in enumerate(slices)}, split="columns")
+    else:
+        parts = np.array_split(np.random.default_rng(0).permutation(len(X)), SITES)
+        fed = fc.Federation.local({f"site {i}": X[own] for i, own in enumerate(parts)})
     counter = Counter(fed.engine)
     fed.use_engine(counter)
-    model = fc.KMeans(k, init=start).fit(fed)
+    model = fc.KMeans(k, init="k-means++" if by_columns else start).fit(fed)
     assert model.inertia_ is not None
     ratio = round(model.inertia_ / best, 5)
     return {"ratio": ratio, "iterations": model.n_iter_, "exchanges": counter.exchanges, "opened": counter.opened}

@@ -90,5 +90,5 @@ def test_rows_of_several_sites_are_refused():
 
 
 def test_more_clusters_than_rows_are_refused():
-    with pytest.raises(fc.DataError, match="n_clusters is 4, but there are only 3 rows"):
+    with pytest.raises(fc.DataError, match="n_clusters is 4, but the table has only 3 rows"):
         dec.fit(np.zeros((3, 2)), 4)

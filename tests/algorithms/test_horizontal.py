@@ -155,7 +155,7 @@ def test_small_sites_abstain_only_under_the_papers_rule_and_said():
     sites = {"small": np.array([[100.0]] * 4), "large": np.array([[0.0], [1.0], [2.0], [9.0], [10.0]])}
     model = fc.FuzzyCMeans(2, init=[[0.0], [10.0]], small_sites="paper").fit(fc.Federation.local(sites))
     assert model.cluster_centers_.max() < 11
-    assert any("1 sites abstained, because they have too few rows" in note for note in model.notes_)
+    assert any("1 site abstained, because of too few rows" in note for note in model.notes_)
 
 
 def test_partial_participation_says_how_far_it_is_from_all():

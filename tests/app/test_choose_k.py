@@ -212,12 +212,6 @@ def test_how_sure_a_choice_is_depends_on_three_counts_and_on_rivals():
     assert [word(3, 3, 3, 3, rows=rows, floor=10) for rows in (179, 180)] == ["unsure", "clear"]
 
 
-def test_a_choice_on_the_edge_of_a_given_range_is_said():
-    found = fc.select_k(fc.KMeans(), groups(1, k=4, rows=200), range(1, 5))
-    assert (found.k, found.range) == (4, (1, 4))
-    assert found.notes == ["The choice is the largest candidate K. To check it, include values above 4."]
-
-
 def test_many_groups_are_counted():
     assert fc.select_k(fc.KMeans(), groups(2, k=14, width=5, rows=560)).k == 14
 
@@ -322,7 +316,7 @@ def test_leaving_sites_out_is_refused_where_sums_are_masked():
     assert all(not counted["messages"] for counted in fed.traffic().values())
 
 
-@pytest.mark.parametrize("ks", [3, 2.0, "2..4", [2.7, 3], ["2"], [None]])
+@pytest.mark.parametrize("ks", [3, 2.0, "2..4", [2.7, 3], ["2"], [None], [True, 2]])
 def test_candidates_that_are_no_whole_numbers_are_refused(ks):
     with pytest.raises(fc.StudyError, match="give whole numbers of at least 1, such as"):
         fc.select_k(fc.KMeans(), groups(), ks)
@@ -384,7 +378,7 @@ def test_more_clusters_than_rows_are_left_out():
     X = np.random.default_rng(0).normal(size=(6, 2))
     found = chosen(X, [2, 10])
     assert found.range == (2, 2)
-    assert found.notes[0] == "There are only 6 rows, so K = 10 was not tried."
+    assert found.notes[0] == "The table has only 6 rows, so K = 10 was not tried."
     with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
         chosen(X, [7, 10])
 
@@ -403,3 +397,46 @@ def beside(seed, more=1):
 def test_an_irrelevant_column_hides_no_clusters(seed):
     found = fc.select_k(fc.KMeans(scale="standardise"), beside(seed), range(1, 6))
     assert (found.k, found.notes) == (3, [])
+
+
+@pytest.mark.parametrize("criterion", ["evidence", "index"])
+@pytest.mark.parametrize(
+    "state", [None, np.int64(3), np.random.RandomState(0), np.random.default_rng(0), np.random], ids=str
+)
+def test_every_random_state_of_scikit_learn_is_taken(state, criterion):
+    rows = np.repeat(np.eye(2) * 20, 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    restarts = 2 if criterion == "index" else None
+    found = fc.select_k(fc.KMeans(random_state=state), rows, [2, 3], criterion=criterion, restarts=restarts)
+    assert found.k == 2
+
+
+def test_a_choice_that_is_the_largest_candidate_needs_no_larger_ones_by_evidence():
+    rows = np.repeat([[0.0], [20.0], [50.0]], 50, axis=0) + np.random.default_rng(0).normal(size=(150, 1))
+    found = fc.select_k(fc.KMeans(), rows, {2, 3})
+    assert (found.k, found.range, found.certainty, found.notes) == (3, (2, 3), "clear", [])
+
+
+def test_given_centres_leave_no_k_to_choose():
+    with pytest.raises(fc.StudyError, match="init gives centres for one K"):
+        fc.select_k(fc.KMeans(init=np.zeros((8, 2))), np.random.default_rng(0).normal(size=(90, 2)))
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+def test_a_column_without_values_is_named_before_the_choice(sites):
+    rows = np.random.default_rng(0).normal(size=(60, 3))
+    rows[:, 1] = np.nan
+    fed = fc.Federation.local({f"s{i}": own for i, own in enumerate(np.array_split(rows, sites))})
+    with pytest.raises(fc.DataError, match="column 'x1' has no value at any site"):
+        fc.select_k(fc.KMeans(missing="partial"), fed)
+
+
+def test_two_values_in_a_single_column_are_a_category():
+    found = fc.select_k(fc.KMeans(), np.repeat([[0.0], [100.0]], 50, axis=0))
+    assert (found.k, found.certainty) == (1, "unsure")
+    assert "counts as a category" in found.reason
+
+
+@pytest.mark.parametrize("seed", [8, 32, 39])
+def test_one_skewed_column_has_no_shape(seed):
+    found = fc.select_k(fc.KMeans(), np.random.default_rng(seed).exponential(size=(300, 1)))
+    assert found.verdict == "none"

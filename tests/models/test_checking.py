@@ -93,12 +93,10 @@ def columns():
 def test_a_stop_over_columns_speaks_of_distances():
     model = fc.FuzzyCMeans(2, max_iter=1).fit(columns())
     assert model.notes_ == [
-        "Stopped after 1 rounds, while the distances still changed by 1e-06 or more. Increase max_iter."
+        "Stopped after 1 round, while the distances still changed by 1e-06 or more. Increase max_iter."
     ]
     model = fc.FuzzyCMeans(2, max_iter=1).fit(X)
-    assert model.notes_ == [
-        "Stopped after 1 rounds, while the centres still moved by 1e-06 or more. Increase max_iter."
-    ]
+    assert model.notes_ == ["Stopped after 1 round, while the centres still moved by 1e-06 or more. Increase max_iter."]
 
 
 COARSE = "The tolerance 1e-06 is large compared with the"

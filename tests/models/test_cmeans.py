@@ -248,3 +248,8 @@ def test_missing_and_infinite_values_are_told_by_the_names_of_a_frame():
     frame.loc[4, ["bp", "chol"]] = np.inf
     with pytest.raises(fc.DataError, match=r"^column 'bp' holds 1 infinite value \(as does 1 more column\); correct"):
         fc.KMeans(2, missing="drop").fit(frame)
+
+
+def test_complex_centres_are_refused():
+    with pytest.raises(fc.StudyError, match="init must be an array of finite centres"):
+        fc.KMeans(2, init=np.array([[0j, 1.0], [2.0, 3.0 + 1j]])).fit(np.eye(2))

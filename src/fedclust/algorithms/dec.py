@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from fedclust.algorithms.autoencoders.autoencoder import import_torch
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.wording import count_noun
 
 ENCODER_SIZES = (500, 500, 2000, 10)
 MOMENTUM = 0.9
@@ -122,7 +123,8 @@ def fit_each(
     for count in wanted:
         if not 1 <= count <= len(rows):
             raise DataError(
-                f"n_clusters is {count}, but there are only {len(rows)} rows; ask for 1 to {len(rows)} clusters"
+                f"n_clusters is {count}, but the table has only {count_noun(len(rows), 'row')}; ask for "
+                f"1 to {len(rows)} clusters"
             )
     one = _Training(rows, seed, schedule or DecSchedule(), encoder, device)
     one.pretrain()

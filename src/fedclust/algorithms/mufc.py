@@ -38,6 +38,7 @@ from fedclust.core.release import FLOOR_FROM_QUESTION, Release, additive, additi
 from fedclust.core.ring import UNIT_ONE, Exact, limbs_from_integers
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
+from fedclust.core.wording import count_noun
 from fedclust.kernels import distances
 from fedclust.privacy import sparse_sums
 from fedclust.privacy.sparse_sums import FIELD_PRIME
@@ -306,7 +307,8 @@ def fit(
     notes = [MUFC_LOSSY_NOTE, ROUNDED_CELLS_NOTE.format(least=least), *kfed.drawn_centers_notes(count, drawn)]
     if silent:
         notes.append(
-            f"{silent} of {parties} sites abstained, because they have too few rows for {local} starting points "
+            f"{silent} of {parties} sites abstained, because they have too few rows for "
+            f"{count_noun(local, 'starting point')} "
             "or all their rows are equal."
         )
     return (yield from kfed.one_round_result(view, begin, centers, notes)), reseeded

@@ -26,6 +26,7 @@ from fedclust.app.indices import model_view
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import model_with_centers
 from fedclust.models.base import Model
@@ -145,7 +146,7 @@ def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]
         )
     known = {str(name): label for name, label in truth.items()}  # files have ids as text
     if lacking := sum(str(name) not in known for name in ids):
-        raise DataError(f"truth gives no class for {lacking} rows; give a class for each id")
+        raise DataError(f"truth gives no class for {count_noun(lacking, 'row')}; give a class for each id")
     return [known[str(name)] for name in ids]
 
 

@@ -7,7 +7,6 @@ compares a validation index.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,16 +21,18 @@ from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, ag
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
+from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import FederatedEstimator, padding_for
-from fedclust.models.input_checks import check_quorum_reachable
+from fedclust.models.input_checks import check_quorum_reachable, is_whole_number, seed_from_random_state
 from fedclust.privacy.padding import Padding
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k import choice_notes, k_range
 from fedclust.questions.choice_of_k.choice import KChoice, choose_groups, max_message_numbers
 from fedclust.questions.cluster_indices import NO_ROWS_MESSAGE
+from fedclust.questions.missing_values import count_missing_values
 
 K_CRITERIA = ("evidence", "index")
 INDEX_RULES = ("min", "elbow")
@@ -120,6 +121,8 @@ def choose_k(
     """Choose the number of clusters as `select_k` does; by evidence, the selection's model is still to be fitted."""
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of clusters to choose; use an estimator such as KMeans()")
+    if estimator.takes_initial_centers and not isinstance(estimator.get_params(deep=False).get("init", ""), str):
+        raise StudyError("init gives centres for one K, so there is no K to choose; fit the estimator, or name a start")
     candidates = _parse_candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "evidence")
@@ -133,7 +136,9 @@ def choose_k(
         notes.append(
             f"K was limited to {MAX_BLIND_K}, so that the coordinator cannot see how many clusters sites found."
         )
-    fits = FitsForEachK(estimator, fed, _draw_seed(estimator), restarts or DEFAULT_RESTARTS)
+    seed = seed_from_random_state(estimator.random_state)
+    seeded = type(estimator)(**(estimator.get_params(deep=False) | {"random_state": seed}))
+    fits = FitsForEachK(seeded, fed, seed, restarts or DEFAULT_RESTARTS)
     if hidden:
         fed.widen_padding(_padding_for_choice(fits, candidates or [1], criterion))
     if criterion == "evidence":
@@ -149,16 +154,12 @@ def choose_k(
     )
 
 
-def _draw_seed(estimator: CentersModel) -> int:
-    return secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
-
-
 def _parse_candidates(ks: Any) -> list[int] | None:
     """Return the candidates in order, without repeats."""
     if ks is None:
         return None
     some: list[Any] = list(ks) if isinstance(ks, Iterable) and not isinstance(ks, (str, bytes)) else []
-    if not some or not all(isinstance(k, (int, np.integer)) and k >= 1 for k in some):
+    if not some or not all(is_whole_number(k) and k >= 1 for k in some):
         raise StudyError(f"ks is {ks!r}; give whole numbers of at least 1, such as range(2, 9) or [3]")
     return sorted({int(k) for k in some})
 
@@ -175,7 +176,8 @@ def _padding_for_choice(fits: FitsForEachK, ks: Sequence[int], criterion: str) -
     padding = Padding(8 * asked + 4096, answered).cover_both(padding_for(columns, max(ks)))
     if not padding.is_within_limit:
         raise StudyError(
-            f"messages for {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
+            f"messages for {count_noun(columns, 'column')} and up to {count_noun(max(ks), 'cluster')} "
+            "would be too long once they are padded to "
             "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
     return padding
@@ -198,6 +200,8 @@ def _choose_by_evidence(fits: FitsForEachK, ks: Sequence[int] | None) -> Selecti
 def _look_at_rows(fits: FitsForEachK) -> Protocol[tuple[int, KChoice]]:
     """Return the number of rows, and the choice over them in their original units."""
     rows = yield from _count_rows(fits.estimator, fits.fed)
+    if fits.estimator.missing == "partial":
+        yield from count_missing_values(fits.fed.columns, "partial")
     view = yield from _estimator_view(fits.estimator, fits.fed, scale="none")
     everyone = fits.estimator.quorum == ALL_PARTIES
     floor = fits.estimator.opening_floor

@@ -19,7 +19,7 @@ from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation
 from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
-from fedclust.models.input_checks import limit_quorum
+from fedclust.models.input_checks import SEED_LIMIT, limit_quorum
 from fedclust.questions.choice_of_k.contingency_tables import Partition, PartitionPair, contingency_tables
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class FitsForEachK:
         """
         models: list[CentersModel] = []
         for number in range(self.restarts):
-            model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
+            model = clone(self.estimator).set_params(n_clusters=k, random_state=(self.seed + number) % SEED_LIMIT)
             if fed is not None and "quorum" in model.get_params():
                 model.set_params(quorum=limit_quorum(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))

@@ -27,6 +27,7 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import CentersModel, model_with_centers
@@ -185,7 +186,8 @@ def _row_places(site_data: SiteData, rows: Any) -> Ints:
     if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
         if asked.shape != (there,):
             raise StudyError(
-                f"`rows` is a mask of {asked.size} values, but {site_data.party} has {there} rows; "
+                f"`rows` is a mask of {count_noun(asked.size, 'value')}, but {site_data.party} has "
+                f"{count_noun(there, 'row')}; "
                 "give one value for each row"
             )
         asked = np.flatnonzero(asked)

@@ -8,6 +8,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.wording import count_noun
+
 
 def add_audit_verb(verbs: Any) -> None:
     audit = verbs.add_parser(
@@ -35,7 +37,7 @@ def act_audit(chosen: argparse.Namespace) -> int:
 
 
 def _format_audit(run: Path, found: dict[str, Any]) -> str:
-    lines = [f"{run}: {found['sites']} sites, aggregation {found['aggregation']}"]
+    lines = [f"{run}: {count_noun(found['sites'], 'site')}, aggregation {found['aggregation']}"]
     for observer, attacks in groupby(found["attacks"], key=lambda one: one["observer"]):
         lines += ["", f"What the {observer} saw"]
         for one in attacks:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclust.core.wording import count_noun
+
 if TYPE_CHECKING:
     from fedclust import FuzzyCMeans
 
@@ -127,5 +129,8 @@ def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
         and pooled.final_objective == model.final_objective
         and pooled.n_iter_ == model.n_iter_
     )
-    rounds = f"Pooled: a run on all rows in one place, from the same initial centres, took {pooled.n_iter_} rounds"
+    rounds = (
+        "Pooled: a run on all rows in one place, from the same initial centres, took "
+        f"{count_noun(pooled.n_iter_, 'round')}"
+    )
     return f"{rounds}. Its result has the same bits: {'yes' if same else 'NO'}"

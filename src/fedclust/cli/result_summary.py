@@ -11,12 +11,16 @@ from typing import Any
 from fedclust.app.analysis import ModelFacts
 from fedclust.app.run_folder import Run
 from fedclust.core.types import Array
+from fedclust.core.wording import count_noun
 
 
 def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:
     """Summarise a finished run for a terminal."""
-    rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
-    head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
+    rounds = count_noun(metrics["rounds"], "round")
+    head = (
+        f"{metrics['name']}: {count_noun(metrics['k'], 'cluster')} by {metrics['method']} in {rounds} "
+        f"({metrics['seconds']:.1f} s)"
+    )
     found = run.analysis or {}
     following = f"""Written to {run.folder}. Next:
   fedclust report {run.folder}
@@ -137,7 +141,7 @@ def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arr
     rest = list(sites.values())[max_sites:]
     if rest:
         messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
-        lines.append(f"  and {len(rest)} more sites: {messages:,} messages, {size:,} bytes")
+        lines.append(f"  and {count_noun(len(rest), 'more site')}: {count_noun(messages, 'message')}, {size:,} bytes")
     head = (
         "What arrived from each site (its own ledger stays at the site):"
         if arrived

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile
@@ -55,7 +56,10 @@ def act_serve(chosen: argparse.Namespace) -> int:
         served = SiteClient(chosen.kit, session.answer_message)
         if not chosen.quiet:
             kit = served.kit
-            print(f"site '{site.name}', {rows:,} rows, waits for the coordinator at {kit.host}:{kit.port}", flush=True)
+            print(
+                f"site '{site.name}', {count_noun(rows, 'row')}, waits for the coordinator at {kit.host}:{kit.port}",
+                flush=True,
+            )
         try:
             served.run_until(done)
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 
 BAR_WIDTH = 30
 
@@ -58,7 +59,10 @@ def act_utility(chosen: argparse.Namespace) -> int:
         curve = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
         print(json.dumps({"format": "fedclust-utility", "version": 1, "rows": len(X), "delta": delta, "curve": curve}))
         return 0
-    print(f"Agreement (adjusted Rand index) with the clusters found without noise, on {len(X):,} rows of this site:\n")
+    print(
+        "Agreement (adjusted Rand index) with the clusters found without noise, on "
+        f"{count_noun(len(X), 'row')} of this site:\n"
+    )
     for point in points:
         bar = "#" * round(max(0.0, point.mean) * BAR_WIDTH)
         mark = "  <- this study" if study.noise and point.epsilon == own else ""

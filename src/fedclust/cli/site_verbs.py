@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedclust.cli import site_answer, site_plan_verb, site_serve, site_utility
 from fedclust.cli.export_verb import unused_name
 from fedclust.core.errors import DataError, StudyError
+from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from fedclust.models.assignment import CentersModel
@@ -60,7 +61,7 @@ def act_assign(chosen: argparse.Namespace) -> int:
     except DataError as error:
         raise DataError(_adapt_advice(str(error), chosen.data.name)) from None
     out = f"; {found.left_out:,} of them have label -1 because too many values are missing" if found.left_out else ""
-    print(f"Wrote the labels of {found.rows + found.left_out:,} rows to {chosen.out}{out}")
+    print(f"Wrote the labels of {count_noun(found.rows + found.left_out, 'row')} to {chosen.out}{out}")
     return 0
 
 

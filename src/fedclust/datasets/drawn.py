@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -66,7 +67,10 @@ def g2(sd: float, dim: int, seed: int = 0) -> SyntheticData:
 def mixture(k: int, dim: int, rows: int, seed: int = 0, *, separation: float = 6.0) -> SyntheticData:
     """Draw `rows` points from k unit Gaussians of equal size whose two nearest centres lie `separation` apart."""
     if k < 1 or rows < k:
-        raise StudyError(f"{rows} rows are too few for {k} clusters; choose k from 1 to the number of rows")
+        raise StudyError(
+            f"{count_noun(rows, 'row is', 'rows are')} too few for {count_noun(k, 'cluster')}; choose k "
+            "from 1 to the number of rows"
+        )
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(k, dim))
     if k > 1:

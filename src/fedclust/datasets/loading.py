@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
+from fedclust.core.wording import count_noun
 
 OPENML_SETS = {  # the number in the set's address on openml.org, and the columns it should have
     "bioresponse": (4134, 1776),
@@ -163,7 +164,7 @@ def _load_openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
     if len(answer.feature_names) == width:
         keep = list(range(width))  # an id that the papers count as a feature stays one
     if len(keep) != width:
-        raise _not_found(name, f"and OpenML data set {number} does not have {width} columns")
+        raise _not_found(name, f"and OpenML data set {number} does not have {count_noun(width, 'column')}")
     classes, y = np.unique(answer.target.astype(str), return_inverse=True)
     features = [answer.feature_names[at] for at in keep]
     return _dataset(

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +65,8 @@ def split_indices(
     count = len(np.asarray(X))
     if parties < 1 or count < parties * max(1, minimum):
         raise StudyError(
-            f"cannot split {count} rows among {parties} sites with at least {minimum} rows each; choose another "
+            f"cannot split {count_noun(count, 'row')} among {count_noun(parties, 'site')} with at least "
+            f"{count_noun(minimum, 'row')} each; choose another "
             "number of sites"
         )
     if not alpha > 0:
@@ -97,7 +99,10 @@ def split_columns(
     columns = np.arange(width) if seed is None else np.random.default_rng(seed).permutation(width)
     if isinstance(into, int):
         if not 1 <= into <= width:
-            raise StudyError(f"{width} columns cannot be split among {into} sites; use 1 to {width} sites")
+            raise StudyError(
+                f"{count_noun(width, 'column')} cannot be split among {count_noun(into, 'site')}; use 1 "
+                f"to {count_noun(width, 'site')}"
+            )
         return {party: X[:, mine] for party, mine in _name_parties(np.array_split(columns, into)).items()}
     if sum(into) != width or min(into) < 1:
         raise StudyError(f"the sizes of a column split must be positive and add up to {width}, not {sum(into)}")
@@ -114,7 +119,7 @@ def _check_classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDA
         raise StudyError(f"'{purpose}' splits rows by class; give the class of each row as y")
     y = np.asarray(y)
     if y.shape != (count,):
-        raise StudyError(f"y has shape {y.shape}, but there are {count} rows; give one class per row")
+        raise StudyError(f"y has shape {y.shape}, but the number of rows is {count}; give one class per row")
     return y
 
 
@@ -151,7 +156,8 @@ def _draw_until_enough(draw: Callable[[], list[Rows]], minimum: int) -> list[Row
         if min(map(len, parts)) >= minimum:
             return parts
     raise StudyError(
-        f"none of {MAX_SPLIT_DRAWS} random splits gave each site {minimum} rows; ask for fewer sites or a larger alpha"
+        f"none of {MAX_SPLIT_DRAWS} random splits gave each site {count_noun(minimum, 'row')}; ask for "
+        "fewer sites or a larger alpha"
     )
 
 

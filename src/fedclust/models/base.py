@@ -22,6 +22,7 @@ from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats
+from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation
 from fedclust.models.input_checks import check_complete, check_quorum_reachable, fill_masked, seed_from_random_state
@@ -276,7 +277,8 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         """Return the fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
         given = self.get_params(deep=False)
-        if isinstance(given.get("random_state"), (np.random.RandomState, np.random.Generator)):
+        state = given.get("random_state")
+        if isinstance(state, (np.random.RandomState, np.random.Generator)) or state is np.random:
             given["random_state"] = self.seed_  # what it stood for
         fitted = vars(self)
         return {
@@ -328,7 +330,7 @@ def absence_notes(absences: Sequence[Absence]) -> list[str]:
     """Notes on sites that were asked and did not contribute."""
     counts = Counter((a.party, a.code) for a in absences)
     return [
-        f"Not lossless: {party} did not contribute to {count} steps ({REMEDIES.get(code, code)})."
+        f"Not lossless: {party} did not contribute to {count_noun(count, 'step')} ({REMEDIES.get(code, code)})."
         for (party, code), count in counts.items()
     ]
 

@@ -38,11 +38,11 @@ def check_candidates(init: Any, n_init: Any, split: str) -> None:
         n_init == "auto" or several,
         f"n_init is {n_init!r}; it must be 'auto' or a whole number from 1 to {MAX_INITS}",
     )
-    drawn = named and init not in SPREAD_INITS
+    drawn = named and (init not in SPREAD_INITS if split == "rows" else init == "k-means++")
     require(
-        n_init in ("auto", 1) or (drawn and split == "rows"),
-        f"n_init is {n_init}, but only init='k-means++', 'random' and 'box' on a row split have several candidates; "
-        "set n_init to 'auto'",
+        n_init in ("auto", 1) or drawn,
+        f"n_init is {n_init}, but only init='k-means++' and, on a row split, 'random' and 'box' have several "
+        "candidates; set n_init to 'auto'",
     )
 
 

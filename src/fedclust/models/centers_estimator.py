@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedclust.algorithms.cmeans import column_split, row_split, rows_with_gaps
+from fedclust.algorithms.cmeans import column_split, column_start, row_split, rows_with_gaps
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.spread_free_centers import (
@@ -27,6 +27,7 @@ from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
 from fedclust.models import centers_checks, fit_notes
 from fedclust.models.assignment import CentersModel
@@ -141,8 +142,8 @@ class CentersEstimator(CentersModel):
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             means = self.n_clusters - drawn
             note = (
-                f"init='careful' found only {means} means of five rows to start from; the other {drawn} centres were "
-                "drawn at random."
+                f"init='careful' found only {count_noun(means, 'mean')} of five rows to start from; "
+                f"{count_noun(drawn, 'centre was', 'centres were')} drawn at random."
             )
             return view.to_original_units(centers), [note, *notes] if drawn else notes
         return view.to_original_units((yield from self._box_centers(view, box))), []
@@ -155,8 +156,8 @@ class CentersEstimator(CentersModel):
         find = plus_plus_centers if self.init == "k-means++" else random_centers
         found = yield from find(view, ask, rng)
         note = (
-            f"init='{self.init}' found only {self.n_clusters - found.drawn} groups of rows to start from; the other "
-            f"{found.drawn} centres were drawn at random."
+            f"init='{self.init}' found only {count_noun(self.n_clusters - found.drawn, 'group')} of rows to start "
+            f"from; {count_noun(found.drawn, 'centre was', 'centres were')} drawn at random."
         )
         return view.to_original_units(found.centers), [note] if found.drawn else []
 
@@ -229,11 +230,12 @@ class CentersEstimator(CentersModel):
         places = column_split.draw_placements(fed.column_places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from column_split.agree_on_table(fed.column_places, how, places)
         self._check_row_count(require_rows(table.rows, self._missing_rule))
-        return (yield from self._iterate_columns(fed, table, seeding=given is None and not drawn))
+        if given is None and not drawn:
+            rng = np.random.default_rng((self.seed_, 1))
+            yield from column_start.place_plus_plus(table, self.n_clusters, self._candidate_count, rng)
+        return (yield from self._iterate_columns(fed, table))
 
-    def _iterate_columns(
-        self, fed: Federation, table: column_split.JointTable, *, seeding: bool
-    ) -> Protocol[column_split.ColumnFit]:
+    def _iterate_columns(self, fed: Federation, table: column_split.JointTable) -> Protocol[column_split.ColumnFit]:
         """Move the centres over a column split."""
         return column_split.fit(
             table,
@@ -242,7 +244,6 @@ class CentersEstimator(CentersModel):
             tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
             seed=self.seed_,
-            seeding=seeding,
             reveal_slices=fed.local_sites.all_allow(column_split.reveal),
         )
 
@@ -320,7 +321,8 @@ class CentersEstimator(CentersModel):
     def _given_centers(self, fed: Federation) -> Floats:
         shape = (self.n_clusters, len(fed.columns))
         try:
-            centers = np.asarray(self.init, np.float64)
+            given = np.asarray(self.init)
+            centers = np.empty(0) if np.iscomplexobj(given) else given.astype(np.float64)
         except (TypeError, ValueError):
             centers = np.empty(0)
         sound = centers.shape == shape and bool((np.abs(centers) <= MAX_MAGNITUDE).all())

@@ -28,10 +28,10 @@ class KMeans(FlooredEstimator, LabelsOnlyEstimator, CentersEstimator):
         bounds, within mean +- 2 standard deviations. An array gives the centres in original units. "party" lets one
         random site draw within its own mean +- 2 standard deviations, and "careful" is k-means++ on means of five rows
         at each site; with these two, the result depends on how the rows are spread over the sites. For a column split,
-        "k-means++" draws rows by their squared distances; the other choices are "box" and an array.
+        the cells of "k-means++" come from squared distances; the other choices are "box" and an array.
     n_init : "auto" or int, default="auto"
         Number of sets of initial centres that are compared over all rows. The best of them is used. "auto" is 20 for
-        "k-means++" and 1 for all others; "random" and "box" also take a number.
+        "k-means++" and 1 for all others; "random" and "box" over a row split also take a number.
     tol : float or None, default=1e-6
         Stop when the centres move by less than this. With None, all `max_iter` iterations run.
     max_iter : int, default=100

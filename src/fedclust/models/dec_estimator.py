@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedclust.algorithms import dec
 from fedclust.core.effects import Protocol
 from fedclust.core.types import Floats
+from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import SINGLE_SITE
 from fedclust.federation.federation import Federation
 from fedclust.models.base import FederatedEstimator, require
@@ -88,7 +89,9 @@ class DEC(FederatedEstimator):
         self.labels_ = result.labels.astype(np.int32)
         self.n_iter_ = result.steps
         self.notes_ = (
-            [] if result.settled else [f"Stopped after {result.steps} steps, before the clusters stopped changing."]
+            []
+            if result.settled
+            else [f"Stopped after {count_noun(result.steps, 'step')}, before the clusters stopped changing."]
         )
 
     def predict(self, X: Any) -> NDArray[np.int32]:

@@ -10,6 +10,7 @@ import numpy as np
 from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.core.site_interface import View
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.questions.bounds import MIN_EXPONENT
 
@@ -29,9 +30,10 @@ def ending_notes(
         return []
     if not fitted.history[-1].shift < tol:
         if isinstance(result, column_split.ColumnFit) and not result.d2.size:
-            return [f"Stopped after {max_iter} rounds, while rows still changed their cluster. Increase max_iter."]
+            rounds = count_noun(max_iter, "round")
+            return [f"Stopped after {rounds}, while rows still changed their cluster. Increase max_iter."]
         what = "the distances still changed" if split else "the centres still moved"
-        return [f"Stopped after {max_iter} rounds, while {what} by {tol:g} or more. Increase max_iter."]
+        return [f"Stopped after {count_noun(max_iter, 'round')}, while {what} by {tol:g} or more. Increase max_iter."]
     if isinstance(result, column_split.ColumnFit):
         small = _is_coarse(tol, float(np.sqrt(result.d2.max(initial=0.0))))
         return [_coarse_tol_note(tol, "distances")] if small else []

@@ -12,6 +12,7 @@ from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.cmeans import FuzzyCentersEstimator
 from fedclust.models.input_checks import is_real_number, is_whole_number, require
@@ -101,7 +102,8 @@ class AveragedFuzzyCMeans(_LocalFuzzyCMeans):
     def _check_row_count(self, rows: int) -> None:
         if rows < (least := averaged_fcm.min_local_rows(self.n_clusters)):
             raise DataError(
-                f"n_samples={rows} is fewer than the {least} rows that each site needs; ask for fewer clusters"
+                f"n_samples={rows} is fewer than the {count_noun(least, 'row')} that each site needs; "
+                "ask for fewer clusters"
             )
 
     def _check_parameters(self, fed: Federation) -> None:

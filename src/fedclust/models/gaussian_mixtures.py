@@ -15,6 +15,7 @@ from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, EvaluatedMixt
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.kernels import elementary
 from fedclust.models.base import MixturePart
@@ -171,10 +172,16 @@ class GaussianMixture(CentersEstimator):
 
     def _stop_notes(self, found: EvaluatedMixture) -> tuple[str, ...]:
         thin = int((found.mass < mixture.MIN_COMPONENT_MASS).sum())
-        notes = [f"{thin} components have no rows, so their centres did not move."] if thin else []
+        notes = list[str]()
+        if thin:
+            notes.append(
+                f"{count_noun(thin, 'component has', 'components have')} no rows, so the centres of these components "
+                "did not move."
+            )
         if self.tol is not None and not found.converged:
             notes.append(
-                f"Stopped after {self.max_iter} rounds, while each round still added {self.tol:g} or more "
+                f"Stopped after {count_noun(self.max_iter, 'round')}, while each round still added "
+                f"{self.tol:g} or more "
                 "to the mean log-likelihood. Increase max_iter."
             )
         return tuple(notes)

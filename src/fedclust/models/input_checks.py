@@ -61,7 +61,7 @@ def seed_from_random_state(given: Any) -> int:
     >>> one == two
     True
     """
-    if given is None:
+    if given is None or given is np.random:
         return secrets.randbits(31)
     if isinstance(given, np.random.RandomState):
         return int(given.randint(1 << 31, dtype=np.int64))

@@ -57,11 +57,9 @@ class LabelsOnlyEstimator(CentersEstimator):
         super()._check_parameters(fed)
         self._check_opens(fed)
 
-    def _iterate_columns(
-        self, fed: Federation, table: column_split.JointTable, *, seeding: bool
-    ) -> Protocol[column_split.ColumnFit]:
+    def _iterate_columns(self, fed: Federation, table: column_split.JointTable) -> Protocol[column_split.ColumnFit]:
         if not self.opens_labels:
-            return super()._iterate_columns(fed, table, seeding=seeding)
+            return super()._iterate_columns(fed, table)
         return column_labels.fit(
             table,
             fed.parties,

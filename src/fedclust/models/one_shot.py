@@ -13,6 +13,7 @@ from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import is_real_number, is_whole_number, require
@@ -42,7 +43,8 @@ class _OneShot(CentersEstimator):
     def _check_row_count(self, rows: int) -> None:
         if rows <= self._clusters_per_site:
             raise DataError(
-                f"n_samples={rows} is too few for {self._clusters_per_site} clusters at a site; ask for fewer clusters"
+                f"n_samples={rows} is too few for {count_noun(self._clusters_per_site, 'cluster')} at a "
+                "site; ask for fewer clusters"
             )
 
     def _check_parameters(self, fed: Federation) -> None:

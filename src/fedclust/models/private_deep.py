@@ -18,6 +18,7 @@ from fedclust.algorithms.private_kmeans.private_questions import Box
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.noise_price import MAX_VALUE_EXPONENT, count_honest_sites
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.input_checks import is_real_number, is_whole_number, require
 from fedclust.privacy import accountant
@@ -106,12 +107,15 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
         low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
         require(
             low >= -1 and high < count,
-            f"init gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
+            f"init gives labels from {low} to {high} for {party}, which has "
+            f"{count_noun(count, 'cluster')} (n_clusters); number "
             "clusters from 0, and use -1 for rows without a cluster",
         )
         rows = sum(block.shape[1] for block in fed.site_data[party].source.blocks())
         require(
-            len(labels) == rows, f"init gives {len(labels)} labels for {party}, which has {rows} rows; give one per row"
+            len(labels) == rows,
+            f"init gives {count_noun(len(labels), 'label')} for {party}, which has "
+            f"{count_noun(rows, 'row')}; give one per row",
         )
 
 

@@ -17,6 +17,7 @@ from fedclust.core.release import Release, additive_counts, marks
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, Units
+from fedclust.core.wording import count_noun
 from fedclust.kernels.units import bounds_above
 from fedclust.questions.question_contracts import fits_columns
 
@@ -44,7 +45,8 @@ def count_rows(site: Site, ask: ColumnsQuestion) -> RowCount:
     """How many rows there are, at a party that has the study's columns."""
     if len(site.columns) != ask.count:
         raise DataError(
-            f"site '{site.party}' has {len(site.columns)} columns, but the study has {ask.count}; check the "
+            f"site '{site.party}' has {count_noun(len(site.columns), 'column')}, but the study has "
+            f"{ask.count}; check the "
             "site's columns"
         )
     return RowCount(Exact.from_counts(site.rows))

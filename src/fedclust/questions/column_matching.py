@@ -8,6 +8,7 @@ import numpy as np
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Ints
+from fedclust.core.wording import count_noun
 from fedclust.questions.schema import Column, Schema
 
 
@@ -21,7 +22,7 @@ def match_columns(columns: Sequence[str], known: Sequence[str], declared: Schema
     """
     if len(columns) != len(known):
         raise DataError(
-            f"the sites have {len(columns)} columns, but the model has {len(known)}; "
+            f"the sites have {count_noun(len(columns), 'column')}, but the model has {len(known)}; "
             f"use the model's columns: {', '.join(known)}"
         )
     if set(columns) == set(known):

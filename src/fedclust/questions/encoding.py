@@ -11,6 +11,7 @@ import numpy as np
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.wording import count_noun
 from fedclust.questions.schema import Column
 
 
@@ -43,7 +44,7 @@ def _look_up_codes(at: Ints, codes: Floats) -> Floats:
 
 def unknown_level_error(name: str, site: str, count: int, column: Column) -> DataError:
     """What to say of values that are no level; the levels are public, the values are not."""
-    what = "1 value that is" if count == 1 else f"{count} values that are"
+    what = count_noun(count, "value that is", "values that are")
     return DataError(
         f"column '{name}' of site '{site}' holds {what} not among its {len(column.levels)} declared levels; "
         "declare every level that occurs, or correct the data"

@@ -21,6 +21,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.core.wording import count_noun
 from fedclust.kernels import distances, elementary, gap_sweep
 
 EPS = float(np.finfo(np.float64).eps)
@@ -43,7 +44,8 @@ def remember_truth(site: Site, ask: KnownClasses) -> Keep[Done]:
     """Keep the truth until it is counted."""
     if len(ask.classes) != site.rows:
         raise DataError(
-            f"{site.rows} rows of site '{site.party}' take part, but {len(ask.classes)} true classes were given; "
+            f"{count_noun(site.rows, 'row')} of site '{site.party}' can take part, but "
+            f"{count_noun(len(ask.classes), 'true class was', 'true classes were')} given; "
             "give one class for each row"
         )
     return Keep(Done(), {**site.memory, "truth": ask.classes})

@@ -17,6 +17,7 @@ from fedclust.core.release import HIDDEN_COUNT, Release, additive_counts, counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
+from fedclust.core.wording import count_noun
 from fedclust.questions.question_contracts import fits_gap_counts
 
 MISSING_RULES = ("refuse", "drop", "partial")
@@ -63,17 +64,23 @@ def count_gaps(site: Site, ask: GapCountsQuestion) -> GapCounts:  # noqa: ARG001
     return GapCounts(Exact.from_counts(site.gaps), Exact.from_counts(site.rows + site.left_out))
 
 
+def count_missing_values(columns: Sequence[str], missing: str) -> Protocol[list[int]]:
+    """Return how many values each column lacks; a column without any value at any site is refused by name."""
+    found = yield from total(count_gaps, GapCountsQuestion(missing))
+    lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
+    for name, count in zip(columns, lacking, strict=True):
+        if count == rows:
+            raise DataError(f"column '{name}' has no value at any site; remove it from `columns`")
+    return list(lacking)
+
+
 def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
     """Notes on missing values; a column without any value at any site is refused by name."""
     if missing == "refuse":
         return []
     lacking = [0] * len(columns)
     if missing == "partial":  # otherwise the total would show how many rows are left out, however few
-        found = yield from total(count_gaps, GapCountsQuestion(missing))
-        lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
-        for name, count in zip(columns, lacking, strict=True):
-            if count == rows:
-                raise DataError(f"column '{name}' has no value at any site; remove it from `columns`")
+        lacking = yield from count_missing_values(columns, missing)
     left = yield from each(census, GapCountsQuestion(missing))
     return list(_gap_sentences(columns, missing, left, lacking))
 
@@ -97,7 +104,8 @@ def _gap_sentences(
         ]
         shown = f"The missing values are {_join_list(cells)}, most" if cells else "Most missing values are"
         yield (
-            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part with partial distances, "
+            f"Missing values: {count_noun(sum(a.rows for a in left.values()), 'row')} took part with "
+            "partial distances, "
             "which skip missing values. "
             f"{shown} of them in column {columns[most]} ({lacking[most]:,})."
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from fedclust.core.wording import count_noun
 from fedclust.report.chart_axes import CHART_WIDTH, Scale, color_class, figure, marker, write_text
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import format_count, format_number, format_share
+from fedclust.report.wording import format_number, format_share
 
 MAX_SITE_BARS = 40  # with a bar; the table has all
 HIDDEN_COUNT_WIDTH = 22.0  # the width of a count that a site hides
@@ -43,7 +44,7 @@ def draw_sizes(
     if weights:
         shown = ", ".join(f"{c}: {format_number(w)}" for c, w in enumerate(weights))
         caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
-    title = f"Sizes of {format_count(len(rows), 'cluster')}"
+    title = f"Sizes of {count_noun(len(rows), 'cluster')}"
     return figure("sizes", 12 + 34 * len(rows), drawn, title=title, description=f"{summary}.", caption=caption)
 
 
@@ -116,7 +117,7 @@ def _hatch() -> Markup:
 def _describe_site_rows(counts: Sequence[int | None]) -> str:
     hidden = sum(n is None for n in counts)
     known = sum(n for n in counts if n is not None)
-    return format_count(known, "row") if not hidden else f"{format_count(known, 'row')} shown, {hidden} hidden"
+    return count_noun(known, "row") if not hidden else f"{count_noun(known, 'row')} shown, {hidden} hidden"
 
 
 def _describe_counts(counts: Sequence[int | None]) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.wording import count_noun
 from fedclust.report.markup import Markup, table, tag
 from fedclust.report.run_facts import FinishedRun
 from fedclust.report.sections import absence_note, section
-from fedclust.report.wording import format_bytes, format_count
+from fedclust.report.wording import format_bytes
 
 AGGREGATION_NOTES = {
     "plain": "Aggregation was plain: the coordinator saw each site's own contribution to a sum, not only the sum. "
@@ -30,8 +31,8 @@ def disclosure_section(run: FinishedRun) -> Markup:
     total = sum(own["bytes"] for own in found["sites"].values())
     answers = sum(own["messages"] for own in found["sites"].values())
     summary = (
-        f"Rows stayed at their sites. The sites sent {format_count(answers, 'answer')} to "
-        f"{format_count(len(found['questions']), 'kind')} of question, {format_bytes(total)} in total. Each site "
+        f"Rows stayed at their sites. The sites sent {count_noun(answers, 'answer')} to "
+        f"{count_noun(len(found['questions']), 'kind')} of question, {format_bytes(total)} in total. Each site "
         "recorded every answer in its own ledger before sending it."
     )
     floors = (
@@ -76,9 +77,7 @@ def _repeated_answers_note(run: FinishedRun) -> str:
     all_of_them = sum(own["messages"] for own in run.metrics["sites"].values())
     if all_of_them <= once:
         return ""
-    return (
-        f" After an interruption, {format_count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
-    )
+    return f" After an interruption, {count_noun(all_of_them - once, 'answer was', 'answers were')} sent a second time."
 
 
 def notes_section(run: FinishedRun) -> Markup:

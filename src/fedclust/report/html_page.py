@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
+from fedclust.core.wording import count_noun
 from fedclust.report import final_sections, privacy_section, sections
 from fedclust.report.markup import Markup, Node, tag
 from fedclust.report.run_facts import FinishedRun
@@ -26,7 +27,7 @@ SECTION_LINKS = {
 def page(run: FinishedRun) -> str:
     """Return a finished run as HTML."""
     style = files("fedclust.report").joinpath("style.css").read_text(encoding="utf-8")
-    title = f"{run.name}: {run.analysis['k']} clusters (fedclust report)"
+    title = f"{run.name}: {count_noun(run.analysis['k'], 'cluster')} (fedclust report)"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

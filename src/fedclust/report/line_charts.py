@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedclust.core.wording import count_noun
 from fedclust.report.chart_axes import (
     CHART_WIDTH,
     Scale,
@@ -19,7 +20,7 @@ from fedclust.report.chart_axes import (
     write_text,
 )
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import format_count, format_number, index_name, join_words
+from fedclust.report.wording import format_number, index_name, join_words
 
 ELLIPSE_SHARE = 0.8
 ELLIPSE_RADIUS = math.sqrt(-2 * math.log(1 - ELLIPSE_SHARE))  # of a Gaussian's ellipse that holds so many of its rows
@@ -57,7 +58,12 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     summary = f"{found['why']} Values of {name} by K: {values}."
     caption = ["The value at each K that was examined. The circle and the dotted line mark the choice."]
     return figure(
-        "k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=summary, caption=caption
+        "k-curve",
+        272,
+        drawn,
+        title=f"Choice of K: {count_noun(found['k'], 'cluster')}",
+        description=summary,
+        caption=caption,
     )
 
 
@@ -90,7 +96,7 @@ def draw_convergence(found: Mapping[str, Any], moving: str) -> Markup:
     if len(here) <= 60:
         drawn += [tag("circle", cx=a, cy=b, r=2.5, class_="dot") for a, b in here]
     first, last = (format_number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
-    rounds = format_count(len(shifts), "round")
+    rounds = count_noun(len(shifts), "round")
     summary = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
     caption = f"Total movement of the {moving} in each round, on a logarithmic scale."
     return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", description=summary, caption=caption)
@@ -145,7 +151,7 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int | None] | None) -> Ma
         )
         + f". {_describe_nearest(found['centers'])}"
     )
-    title = f"Map of {format_count(len(shapes), 'cluster')} in two directions"
+    title = f"Map of {count_noun(len(shapes), 'cluster')} in two directions"
     return figure("map", tall + 78, drawn, title=title, description=summary, caption=caption)
 
 

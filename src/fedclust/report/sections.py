@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from fedclust.core.wording import count_noun
 from fedclust.report import bar_charts, line_charts
 from fedclust.report.chart_axes import COLOR_COUNT, chip
 from fedclust.report.markup import Markup, Node, table, tag
@@ -17,7 +18,6 @@ from fedclust.report.wording import (
     column_title,
     format_by_deviation,
     format_bytes,
-    format_count,
     format_number,
     format_share,
     format_signed,
@@ -42,7 +42,7 @@ def headline(run: FinishedRun) -> Markup:
     """Summarise the result in words."""
     found = run.analysis
     rows, sites, width = _count_rows(found), len(found["parties"]), len(found["columns"])
-    where = f"{format_count(rows, 'row')} at {format_count(sites, 'site')}" if rows else format_count(sites, "site")
+    where = f"{count_noun(rows, 'row')} at {count_noun(sites, 'site')}" if rows else count_noun(sites, "site")
     facts = {
         "clusters": f"{found['k']}",
         "rows": f"{rows:,}" if rows else "not known",
@@ -57,7 +57,7 @@ def headline(run: FinishedRun) -> Markup:
     return tag(
         "header",
         tag("p", "fedclust report", class_="kicker"),
-        tag("h1", f"{run.name}: {format_count(found['k'], 'cluster')} in {where}"),
+        tag("h1", f"{run.name}: {count_noun(found['k'], 'cluster')} in {where}"),
         [tag("p", sentence, class_="lead" if at == 0 else None) for at, sentence in enumerate(_sentences(found))],
         tag("dl", tiles, class_="tiles"),
     )
@@ -107,7 +107,7 @@ def k_choice_section(run: FinishedRun) -> Markup:
     """Explain how the number of clusters was chosen."""
     found = run.analysis["selection"]
     if not found:
-        why = f"The study asks for {format_count(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
+        why = f"The study asks for {count_noun(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
         advice = [
             why,
             "To let fedclust choose the number, write ",
@@ -271,7 +271,7 @@ def convergence_section(run: FinishedRun) -> Markup:
     if (missing := absence_note(found)) is not None:
         return section("course", "How the run converged", missing)
     if not found["shifts"] or None in found["shifts"]:
-        took = f"The run took {format_count(found['rounds'], 'round')}. How far the centres moved is not known."
+        took = f"The run took {count_noun(found['rounds'], 'round')}. How far the centres moved is not known."
         why = took if found["rounds"] > 1 else "The method has no rounds."
         return section("course", "How the run converged", tag("p", why, class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
@@ -289,7 +289,7 @@ def convergence_section(run: FinishedRun) -> Markup:
     elif tol:
         ended = (
             f"which is below the tolerance of {format_number(tol)}. The run took "
-            f"{format_count(found['rounds'], 'round')}."
+            f"{count_noun(found['rounds'], 'round')}."
         )
     else:
         ended = f"which was round {found['rounds']}."

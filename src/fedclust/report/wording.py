@@ -71,15 +71,6 @@ def format_by_deviation(value: float, sd: float) -> str:
     return use_minus_sign(f"{value:,.{places}f}")
 
 
-def format_count(value: int, one: str, many: str | None = None) -> str:
-    """Format a number with its noun.
-
-    >>> format_count(1, "site"), format_count(2000, "row")
-    ('1 site', '2,000 rows')
-    """
-    return f"{value:,} {one if value == 1 else many or one + 's'}"
-
-
 def format_bytes(value: int) -> str:
     """Format a number of bytes for people.
 

@@ -25,6 +25,7 @@ from fedclust.core.atomic_files import sync_folder, write_file
 from fedclust.core.envelope import Call
 from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, exact_from_noise_units
+from fedclust.core.wording import count_noun
 from fedclust.privacy.discrete_noise import draw_gaussian_noise
 from fedclust.privacy.roster import is_lasting
 from fedclust.site.policy import Policy
@@ -52,7 +53,8 @@ class NoiseBudget:
         given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
         if self._policy.epsilon and given > len(found.purchases):
             raise DataError(
-                f"{self._folder} holds {given} answers with noise, but budget.jsonl records payment for only "
+                f"{self._folder} holds {count_noun(given, 'answer')} with noise, but budget.jsonl "
+                "records payment for only "
                 f"{len(found.purchases)}: the file was truncated or restored from a backup; restore the "
                 "complete file"
             )

@@ -34,7 +34,7 @@ from fedclust.algorithms.cmeans.column_slices import (
     zero_sums,
 )
 from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round
-from fedclust.algorithms.shared.reseeding import draw_index, reseed_rows
+from fedclust.algorithms.shared.reseeding import reseed_rows
 from fedclust.core.effects import Keep, Protocol, each, each_to, handler, report, run_on_own_rows, total
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import DISTANCE_UNIT, AgreedValuesQuestion
@@ -242,18 +242,14 @@ def fit(
     tol: float | None,
     max_iter: int,
     seed: int,
-    seeding: bool = False,
     reveal_slices: bool = False,
 ) -> Protocol[ColumnFit]:
     """Alternate distances and weights until the distances change by less than `tol`.
 
-    The centres are in place, or `seeding` puts them on rows by k-means++. `reveal_slices` asks the parties for their
-    slices before and after; only a federation within one process may.
+    The centres are in place. `reveal_slices` asks the parties for their slices before and after; only a federation
+    within one process may.
     """
     rng = np.random.default_rng(seed)
-    if seeding:
-        chosen = yield from _plus_plus(table, n_clusters, rng)
-        yield from each(place_centers, CenterPlacement(rows=chosen))
     start_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
     history, notes = list[Round](), FitNotes()
     d2, nearest = yield from distances_and_labels(table, n_clusters)
@@ -261,7 +257,7 @@ def fit(
         weights = _weights_from_distances(d2, nearest, m)
         objective = _exact_sum(weights * d2)
         reseed = reseed_rows(weights, d2, rng, notes, number)
-        yield from _move_centers(weights, reseed)
+        yield from move_centers(weights, reseed)
         before, (d2, nearest) = d2, (yield from distances_and_labels(table, n_clusters))
         shift = math.sqrt(_exact_sum((np.sqrt(d2) - np.sqrt(before)) ** 2))
         history.append(Round(number, shift, objective))
@@ -330,18 +326,7 @@ def slices(columns: Mapping[PartyId, Ints], points: Floats) -> dict[PartyId, Flo
     return {party: np.ascontiguousarray(points[:, held]) for party, held in columns.items()}
 
 
-def _plus_plus(table: JointTable, n_clusters: int, rng: np.random.Generator) -> Protocol[Ints]:
-    """Row numbers by D^2 sampling over summed distances: k-means++ without a row leaving."""
-    chosen = [int(rng.integers(table.rows))]
-    nearest: Floats = np.full(table.rows, np.inf)
-    while len(chosen) < n_clusters:
-        yield from each(place_centers, CenterPlacement(rows=np.array(chosen[-1:])))
-        nearest = np.minimum(nearest, (yield from squared_distances(table, 1))[0])
-        chosen.append(draw_index(nearest, rng))
-    return np.array(chosen)
-
-
-def _move_centers(weights: Floats, reseed: Ints) -> Protocol[None]:
+def move_centers(weights: Floats, reseed: Ints) -> Protocol[None]:
     """Send all weights to the parties, chunk by chunk, and each moves its slice of the centres to their weighted means.
 
     Of a cluster only the ratios of its weights matter: the largest is near 1.

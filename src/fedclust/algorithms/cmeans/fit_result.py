@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedclust.core.types import Array, Floats, PartyId
+from fedclust.core.wording import count_noun
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,19 @@ class FitNotes:
         yield from self.others
         if self.hidden_cells:
             yield (
-                f"Not lossless: the singleton rule hid clusters of one row {self.hidden_cells.total()} times in "
-                f"{len(self.hidden_cells)} rounds "
+                "Not lossless: the singleton rule hid clusters of one row "
+                f"{count_noun(self.hidden_cells.total(), 'time')} in "
+                f"{count_noun(len(self.hidden_cells), 'round')} "
                 f"(first round {min(self.hidden_cells)}, last round {max(self.hidden_cells)})."
             )
         if self.abstained_sites:
             yield (
-                f"Not lossless: {self.abstained_sites} sites abstained, because they have too few rows under "
+                f"Not lossless: {count_noun(self.abstained_sites, 'site')} abstained, because of too few rows under "
                 "the rule small_sites='paper'."
             )
         if self.reseeded_rounds:
             yield (
-                f"A cluster was empty {len(self.reseeded_rounds)} times (last in round "
+                f"A cluster was empty {count_noun(len(self.reseeded_rounds), 'time')} (last in round "
                 f"{self.reseeded_rounds[-1]}) and restarted from a new centre."
             )
 

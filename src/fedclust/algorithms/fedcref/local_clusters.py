@@ -8,6 +8,7 @@ from fedclust.algorithms import dec
 from fedclust.algorithms.autoencoders import autoencoder
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
+from fedclust.core.wording import count_noun
 
 LOCAL_STARTS = ("kmeans", "encoded", "dec")
 MAX_ESTIMATED_CLUSTERS = 10  # clusters that are looked for where their number is not known
@@ -20,7 +21,10 @@ def first_clusters(
     """A cluster for each row, numbered from 0 without gaps; `clusters` 0 leaves their number to the silhouette."""
     if given is not None:
         if given.shape != (len(rows),):
-            raise DataError(f"init gives {len(given)} labels for {len(rows)} rows; give one label per row")
+            raise DataError(
+                f"init gives {count_noun(len(given), 'label')} for {count_noun(len(rows), 'row')}; give "
+                "one label per row"
+            )
         return np.unique(given, return_inverse=True)[1].astype(np.int64)
     if not len(rows):
         return np.zeros(0, np.int64)

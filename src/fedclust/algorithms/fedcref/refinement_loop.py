@@ -48,6 +48,7 @@ from fedclust.core import wire
 from fedclust.core.effects import Protocol, each, each_to, relay, report, total
 from fedclust.core.errors import DataError, QuorumLost
 from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.core.wording import count_noun
 
 TWO_SITES_REASON = "only two sites share this community, so each could compute the other's contribution from the sum"
 MAX_ERROR_DEVIATION = 3.0  # standard deviations of the logarithm of errors, beyond which a row is none of a model's
@@ -254,7 +255,10 @@ def _result_notes(found: FedCRefResult, course: RunLength, unsettled: int) -> li
             f"matches them ({few})."
         )
     if unsettled:
-        notes.append(f"Stopped after {course.iterations} iterations, although {unsettled} sites were not stable yet.")
+        notes.append(
+            f"Stopped after {count_noun(course.iterations, 'iteration')}, although "
+            f"{count_noun(unsettled, 'site was', 'sites were')} not stable yet."
+        )
     if found.not_averaged:
         why = "; ".join(sorted(set(found.not_averaged)))
         notes.append(

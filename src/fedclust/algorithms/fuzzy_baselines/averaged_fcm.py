@@ -34,6 +34,7 @@ from fedclust.core.release import MAX_ROWS, Release, additive, additive_counts, 
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.kernels import distances
 from fedclust.kernels.units import unit_of
 
@@ -143,7 +144,10 @@ def fit(
         *local_fcm.participation_notes(participation),
     ]
     if silent:
-        notes.append(f"{silent} sites had too few rows for {len(centers)} centres and did not take part.")
+        notes.append(
+            f"{count_noun(silent, 'site')} had too few rows for {count_noun(len(centers), 'centre')} and "
+            "did not take part."
+        )
     return (yield from local_fcm.finish_fit(view, centers, m, start=begin, history=history, notes=notes))
 
 
@@ -186,4 +190,4 @@ def kmeans(points: Floats, centers: Floats, rounds: int = 300) -> tuple[float, F
 
 
 def _no_site_error(clusters: int) -> DataError:
-    return DataError(f"no site has enough rows for {clusters} centres; ask for fewer clusters")
+    return DataError(f"no site has enough rows for {count_noun(clusters, 'centre')}; ask for fewer clusters")

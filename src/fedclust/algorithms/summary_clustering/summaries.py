@@ -31,6 +31,7 @@ from fedclust.core.question_types import FlooredQuestion, UnitlessQuestion
 from fedclust.core.release import FLOOR_FROM_QUESTION, HIDDEN_COUNT, Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below
@@ -171,7 +172,7 @@ def fit(
 def _waiting_note(answers: Sequence[Summaries]) -> list[str]:
     """How many sites hold rows back."""
     count = sum(answer.waiting for answer in answers)
-    hold = "1 site holds" if count == 1 else f"{count} sites hold"
+    hold = count_noun(count, "site holds", "sites hold")
     return [f"{hold} back rows that are too few, or too similar, for a summary. They wait for the next round."] * (
         count > 0
     )

@@ -11,6 +11,7 @@ import numpy as np
 from fedclust.app.audit.replay import RunHistory
 from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Floats, PartyId
+from fedclust.core.wording import count_noun
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
 from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
@@ -128,7 +129,8 @@ def _make_verdict(
     count = len(found)
     if not rows:
         sentence = (
-            f"{count} points look like rows. They could not be compared with the rows, which are not available."
+            f"{count_noun(count, 'point looks like a row', 'points look like rows')}. This could not be "
+            "checked, because the rows are not available."
             if count
             else "Nothing found."
         )
@@ -205,7 +207,11 @@ def _judge_attacks(verdicts: Sequence[Verdict], history: RunHistory) -> str:
     if history.why_unchecked:
         head = f"Not checked, because {history.why_unchecked}. "
         many = sum(v.candidates for v in verdicts)
-        return head + (f"{many} points look like rows." if many else "No attack found anything.")
+        return head + (
+            f"{count_noun(many, 'point looks like a row', 'points look like rows')}."
+            if many
+            else "No attack found anything."
+        )
     if not at and not elsewhere:
         return "No attack in this suite recovered a row of this run. This does not prove that no attack can."
     parts = []
@@ -259,4 +265,4 @@ def _is_fuzzy(seen: Observation) -> bool:
 
 
 def _format_row_count(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
+    return count_noun(count, "row")

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedclust.app.study.study_parts import Study
 from fedclust.core.errors import DataError, StudyError
+from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.federation.run_record import RunRecord
 from fedclust.models import FederatedEstimator
@@ -47,7 +48,8 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
     start = study.cluster.options.get("init")
     if isinstance(start, list) and len(start[0]) != len(fed.columns):
         raise StudyError(
-            f"the centres of init in [cluster] have {len(start[0])} numbers each, but there are {len(fed.columns)} "
+            f"the centres of init in [cluster] have {count_noun(len(start[0]), 'number')} each, but "
+            f"there are {len(fed.columns)} "
             "columns; "
             "give one number for each column"
         )
@@ -61,7 +63,7 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
         raise DataError("every row has missing values and was left out; remove the columns with most missing values")
     if fresh and in_all < study.cluster.max_clusters:
         raise DataError(
-            f"the sites have {in_all} rows in total, fewer than k = {study.cluster.max_clusters}; "
+            f"the sites have {count_noun(in_all, 'row')} in total, fewer than k = {study.cluster.max_clusters}; "
             "ask for fewer clusters"
         )
     if needs_all:
@@ -75,7 +77,8 @@ def _check_policies(study: Study, fed: Federation) -> None:
         policy = server.gate.policy
         if len(fed.parties) < policy.min_parties:
             raise StudyError(
-                f"the policy '{policy.name}' of site '{party}' requires sums over at least {policy.min_parties} sites, "
+                f"the policy '{policy.name}' of site '{party}' requires sums over at least "
+                f"{count_noun(policy.min_parties, 'site')}, "
                 f"but the study has {len(fed.parties)}; add sites, or agree on another policy"
             )
         values = policy.max_ratio * len(server.site_data.source.columns)

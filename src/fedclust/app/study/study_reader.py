@@ -23,6 +23,7 @@ from fedclust.app.study.study_keys import (
 from fedclust.app.study.study_parts import ClusterSettings, KSearch, Study, StudySite
 from fedclust.app.study.verification import decide_verification
 from fedclust.core.errors import StudyError
+from fedclust.core.wording import count_noun
 from fedclust.federation.aggregation import Aggregation
 from fedclust.models.methods import find_study_method, method_registry, private_methods
 from fedclust.questions.alignment import Alignment
@@ -159,7 +160,8 @@ def _parse_cluster(table: Mapping[str, Any], seed: int, *, private: bool = False
         raise StudyError("init in [cluster] gives centres, but k is not a number; set k to the number of centres")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
-            f"init in [cluster] gives {len(start)} centres, but k is {table['k']}; give one for each cluster"
+            f"init in [cluster] gives {count_noun(len(start), 'centre')}, but k is {table['k']}; give "
+            "one for each cluster"
         )
     return ClusterSettings(table["method"], None if choice else table.get("k"), options, choice)
 

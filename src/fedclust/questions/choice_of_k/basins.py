@@ -123,14 +123,14 @@ def find_basins(frame: ChoiceFrame, land: Landscape) -> Protocol[Basins]:
     pairs = _neighbor_pairs(land)
     evidence, rows = yield from _ask_lines(frame, land, pairs, pairs)
     whole = evidence + _category_evidence(frame, land, pairs)
-    limits = _mild_limits(rows)
+    limits = _mild_limits(frame, rows)
     mild = _pairs_within(pairs, evidence, whole <= limits)
     strict = _pairs_within(pairs, evidence, whole <= np.maximum(STRICT_LIMIT, limits))
     order = np.argsort(-land.densities, kind="stable").tolist()
     triples = _bridges(land, strict)
     if triples:
         across, rows = yield from _ask_lines(frame, land, triples, [(a, b) for _, a, b in triples])
-        is_bridge = dict(zip(triples, (across <= _mild_limits(rows)).tolist(), strict=True))
+        is_bridge = dict(zip(triples, (across <= _mild_limits(frame, rows)).tolist(), strict=True))
     else:
         is_bridge = {}
     return Basins(
@@ -144,8 +144,14 @@ def _pairs_within(pairs: Sequence[Pair], evidence: Floats, within: Bools) -> dic
     return {pair: value for pair, value, keep in zip(pairs, evidence.tolist(), within.tolist(), strict=True) if keep}
 
 
-def _mild_limits(rows: Floats) -> Floats:
-    """The evidence that is needed for a valley: less where there are few rows, which cannot give more."""
+def _mild_limits(frame: ChoiceFrame, rows: Floats) -> Floats:
+    """The evidence that is needed for a valley: less where there are few rows, which cannot give more.
+
+    On a single axis, the tail of a skewed column falls into many small components, and each may show a valley by
+    chance. There the limit is that of all rows.
+    """
+    if frame.geometry.axes == 1:
+        rows = np.full(rows.shape, frame.rows)
     return np.asarray(MILD_LIMIT + MILD_SLOPE * np.minimum(1.0, rows / MILD_ROWS), np.float64)
 
 

@@ -60,6 +60,7 @@ from fedclust.questions.standardisation import ColumnStatistics
 
 Verdict = Literal["groups", "none", "not round"]
 MIN_SAMPLE_SHARE = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
+WIDE_STEP_ROUNDING = 1 / 12  # variance within a step of one standard deviation
 OTHER_ASKS = 14  # statistics, moments, the root, neighbours, final sums, lines, tubes and shells
 MAX_SHOWN_FACTOR, MIN_SHOWN = 2, 8  # the curve goes as far as twice the components, and at least as far as this
 
@@ -82,6 +83,7 @@ class KChoice:
     is_sample: bool
     unused_columns: int = 0
     floor: int = 1  # no sum of fewer rows was opened
+    has_few_values: bool = False  # of the only column: two, or steps as wide as its standard deviation
 
 
 def choose_groups(view: View, *, seed: int, floor: int, everyone: bool, level_floor: int = 1) -> Protocol[KChoice]:
@@ -121,7 +123,13 @@ def _choose(view: View, *, seed: int, floor: int, everyone: bool, level_floor: i
         is_sample=frame.share < WHOLE_TABLE,
         unused_columns=len(used) - len(frame.columns),
         floor=floor,
+        has_few_values=len(used) == 1 and _has_few_values(frame),
     )
+
+
+def _has_few_values(frame: ChoiceFrame) -> bool:
+    """Whether no column has more values than a category."""
+    return frame.geometry.axes == 0 or bool((frame.geometry.rounding >= WIDE_STEP_ROUNDING).all())
 
 
 def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[int, Verdict, int, int]]:
@@ -139,6 +147,8 @@ def _count_groups(frame: ChoiceFrame, partition: Partition) -> Protocol[tuple[in
     land = make_landscape(partition.likelihood, components, groups, neighbors.to_floats())
     basins = yield from find_basins(frame, land)
     mild, strict = len(np.unique(basins.mild)), len(np.unique(basins.strict))
+    if axes == 1:  # nothing bends along a line
+        return mild, "none" if mild == 1 else "groups", mild, strict
     members = group_members(basins.strict)
     is_odd = yield from is_any_bent(frame, land, members)
     if not is_odd:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.errors import DataError
+from fedclust.core.wording import count_noun
 from fedclust.questions.choice_of_k.choice import KChoice
 
 EDGE_NOTE = "The choice is the largest candidate K. To check it, include values above {k}."
@@ -23,14 +24,14 @@ def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list
     kept, left = [k for k in ks if k <= rows], [str(k) for k in ks if k > rows]
     if not kept:
         raise DataError(f"n_samples={rows} is fewer than n_clusters={ks[0]}; ask for fewer clusters")
-    return kept, [f"There are only {rows} rows, so K = {', '.join(left)} was not tried."] if left else []
+    note = f"The table has only {count_noun(rows, 'row')}, so K = {', '.join(left)} was not tried."
+    return kept, [note] if left else []
 
 
 def choose_candidate(found: KChoice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
     """The choice, or the best candidate by evidence if the choice is not among the candidates."""
     if ks is None or found.k in ks:
-        edge = ks is not None and len(ks) > 1 and found.k == ks[-1]
-        return found.k, [EDGE_NOTE.format(k=found.k)] if edge else []
+        return found.k, []
     known = [k for k in ks if k in found.curve]
     if not known:
         k = min(ks, key=lambda n: (abs(n - found.k), n))
@@ -46,11 +47,17 @@ def how_sure(found: KChoice, taken: int | None = None) -> tuple[str, str]:
     if taken not in (None, found.k):
         return "unsure", f"Unsure: K = {taken} is among the candidates, but the rows suggest {found.k}."
     if found.rows < MIN_ROWS:
-        return "unsure", f"Unsure: there are only {_count(found.rows, 'row')}."
+        return "unsure", f"Unsure: the table has only {count_noun(found.rows, 'row')}."
     if found.floor > 1 and found.rows < MIN_FLOORS_PER_GROUP * found.floor * found.evidence:
         return "unsure", (
-            f"Unsure: sums of fewer than {found.floor} rows are not opened, which is too coarse for {found.rows} rows. "
+            f"Unsure: sums of fewer than {found.floor} rows are not opened, which is too coarse for "
+            f"{count_noun(found.rows, 'row')}. "
             "Small groups may have been missed."
+        )
+    if found.has_few_values and found.k == 1:
+        return "unsure", (
+            "Unsure: the only column has two values, or values in very wide steps. It counts as a category, so "
+            "distances do not say whether equal values are a group."
         )
     counts = {found.mild, found.strict, found.evidence}
     rival, margin = _nearest_rival(found)
@@ -61,14 +68,14 @@ def how_sure(found: KChoice, taken: int | None = None) -> tuple[str, str]:
     if len(counts) == 1 and found.verdict == "groups" and margin < CLEAR_MARGIN:
         return "unsure", (
             f"Unsure: {found.k} by evidence and by valleys, but there is nearly as much evidence for "
-            f"{_count(rival, 'component')}."
+            f"{count_noun(rival, 'component')}."
         )
     if len(counts) == 1:
         return "clear", f"Clear: {found.k} by evidence, and {found.k} by valleys at the mild and at the strict limit."
     if found.k == 1:
         return "likely", (
-            f"Likely: the rows have {_count(found.evidence, 'component')} by evidence, but no valley that chance could "
-            "not make lies between them."
+            f"Likely: the rows have {count_noun(found.evidence, 'component')} by evidence, but no valley "
+            "that chance could not make lies between them."
         )
     if found.mild == found.strict:
         return "likely", (
@@ -110,7 +117,7 @@ def choice_notes(found: KChoice, columns: int, floor: int) -> list[str]:
             "as happens if groups are not normal."
         )
     if found.is_sample:
-        notes.append(f"K was chosen from a public sample of {found.rows:,} rows.")
+        notes.append(f"K was chosen from a public sample of {count_noun(found.rows, 'row')}.")
     if found.unused_columns:
         used = columns - found.unused_columns
         notes.append(f"K was chosen from {used} of the {columns} columns, those that are least normal.")
@@ -128,10 +135,6 @@ def score_rows(found: KChoice, k: int, ks: Sequence[int] | None) -> list[dict[st
         for n, (value, shape) in found.curve.items()
         if ks is None or n in ks
     ]
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many} {what}" if many == 1 else f"{many} {what}s"
 
 
 def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -> list[str]:

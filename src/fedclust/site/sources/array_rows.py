@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
+from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import encode_numbers, unknown_level_error
 from fedclust.questions.schema import Column, Schema, encoded_names
 from fedclust.site.sources.source_interface import (
@@ -119,7 +120,8 @@ def _names(width: int, columns: Sequence[str] | None, site: str) -> tuple[str, .
         return numbered
     if len(columns) != width:
         raise DataError(
-            f"the array of site '{site}' has {width} columns but {len(columns)} names; pass one name for each column"
+            f"the array of site '{site}' has {count_noun(width, 'column')} but "
+            f"{count_noun(len(columns), 'name')}; pass one name for each column"
         )
     return tuple(columns)
 

@@ -13,6 +13,7 @@ import pyarrow.csv
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
+from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import columns_from_ranks, encode_numbers
 from fedclust.questions.schema import Column
 from fedclust.site.sources.array_rows import MAX_EXACT_INTEGER, wide_integer_message
@@ -119,6 +120,8 @@ def ids_from_column(column: pa.Array, name: str, site: str) -> Ids:
     values = column.to_pylist()
     missing = sum(value is None or value == "" for value in values)
     if missing:
-        raise DataError(f"id column '{name}' of site '{site}' has no id in {missing} rows; give each row its own id")
+        raise DataError(
+            f"id column '{name}' of site '{site}' has no id in {count_noun(missing, 'row')}; give each row its own id"
+        )
     with replace_error(f"id column '{name}' of site '{site}' holds integers beyond 2^63; cast it to text"):
         return column.cast(pa.int64()).to_numpy() if integral else np.array(values, dtype=np.str_)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
+from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import unknown_level_error
 from fedclust.questions.schema import Schema, encoded_names
 from fedclust.site.sources.arrow import NUMBER_COLUMN, check_type, encode_column, ids_from_column
@@ -109,7 +110,7 @@ class StreamedRows:
             raise DataError(f"the file of site '{self.site}' changed during the run; start the run again")
         if self._rows is not None and rows != self._rows:
             raise DataError(
-                f"site '{self.site}' had {self._rows} rows in an earlier pass and {rows} now; "
+                f"site '{self.site}' had {count_noun(self._rows, 'row')} in an earlier pass and {rows} now; "
                 "keep its data unchanged during a run, or query a snapshot"
             )
         self._rows = rows
