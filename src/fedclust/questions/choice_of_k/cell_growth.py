@@ -16,7 +16,7 @@ import numpy as np
 
 from fedclust.algorithms.shared.fixed_order import principal_axes
 from fedclust.core.effects import Protocol, total
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Array, Floats, Ints
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.choice_questions import (
     CellLinesQuestion,
@@ -26,7 +26,9 @@ from fedclust.questions.choice_of_k.choice_questions import (
     cell_moments,
 )
 from fedclust.questions.choice_of_k.evidence import GroupSums
+from fedclust.questions.choice_of_k.floored_questions import CellSumsQuestion, cell_sums
 from fedclust.questions.choice_of_k.matrices import inner_products, squared_lengths
+from fedclust.questions.choice_of_k.table_spread import OpenedGroups, opened_groups
 from fedclust.questions.choice_of_k.valleys import find_valley
 
 MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
@@ -55,11 +57,13 @@ class Cells:
 class _Tree:
     """The cuts made so far, and the sums of all cells in the coordinates of the tree."""
 
-    def __init__(self, frame: ChoiceFrame, root: GroupSums) -> None:
-        self.frame, self.sums = frame, root
+    def __init__(self, frame: ChoiceFrame, root: GroupMoments) -> None:
+        self.frame = frame
+        self.opened = None if frame.spread is None else self._opened(root)
+        self.sums = group_sums(root) if self.opened is None else self._coordinates(self.opened)
         self.levels, self.cut_cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.places, self.directions = np.zeros(0), np.zeros((0, frame.geometry.coordinates))
-        self.scatter, self.axes = _first_axes(root)
+        self.scatter, self.axes = _first_axes(self.sums)
         self.is_final = np.zeros(1, np.bool_)
 
     def plan_cuts(self, wanted: int) -> Ints:
@@ -77,12 +81,9 @@ class _Tree:
     def question(self, cells: Ints, places: Floats) -> CellsQuestion:
         """The question for the upper halves that cuts of cells make at these places along their axes."""
         made = len(self.levels)
-        geometry = self.frame.geometry
         level = int(self.levels.max(initial=-1)) + 1
-        return CellsQuestion(
-            *self.frame.fields,
-            weights=geometry.weights,
-            embedding=geometry.embedding,
+        return _cells_question(
+            self.frame,
             levels=np.append(self.levels, np.full(len(cells), level)),
             cut_cells=np.append(self.cut_cells, cells),
             directions=np.concatenate([self.directions, self.axes[cells]]),
@@ -129,27 +130,40 @@ class _Tree:
         self.axes[able] = lines.lines[[best[cell][1] for cell in able.tolist()]]
         return able, np.array([best[cell][2] for cell in able.tolist()])
 
-    def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
+    def cut(self, asked: CellsQuestion, cells: Ints, answer: GroupMoments) -> None:
         """Keep new cuts of cells, with the sums of the upper halves."""
         self.levels, self.cut_cells = asked.levels, asked.cut_cells
         self.places, self.directions = asked.places, asked.directions
-        parts = [part.copy() for part in self.sums.parts]
-        for own, part in zip(parts, upper.parts, strict=True):
-            own[cells] -= part
-        self.sums = GroupSums(*(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True)))
-        changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
+        if self.opened is None:
+            upper = group_sums(answer)
+            self.sums = self.sums.split(cells, upper)
+            changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
+        else:
+            self.opened = self.opened.split(cells, self._opened(answer))
+            self.sums = self._coordinates(self.opened)
+            changed = np.arange(len(self.sums))
         scatter, axes = _first_axes(self.sums.take(changed))
         self.scatter = np.append(self.scatter, np.zeros(len(cells)))
         self.axes = np.concatenate([self.axes, np.zeros((len(cells), self.axes.shape[1]))])
         self.scatter[changed], self.axes[changed] = scatter, axes
-        empty = (upper.rows == 0) | (self.sums.rows[cells] == 0)
+        empty = (self.sums.rows[len(self.is_final) :] == 0) | (self.sums.rows[cells] == 0)
         self.is_final = np.append(self.is_final, empty)
         self.is_final[cells] |= empty
+
+    def _opened(self, answer: GroupMoments) -> OpenedGroups:
+        assert self.frame.spread is not None
+        return opened_groups(answer, self.frame.spread.squared, self.frame.geometry.weights)
+
+    def _coordinates(self, opened: OpenedGroups) -> GroupSums:
+        """Cells in the coordinates of the tree, with estimates of the products that are not opened."""
+        assert self.frame.spread is not None
+        return self.frame.spread.coordinates(opened, self.frame.geometry.weights, self.frame.geometry.embedding)
 
 
 def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
     """The cells of all rows, about as many as a sixth of the rows."""
-    tree = _Tree(frame, (yield from _all_rows(frame)))
+    opened = cell_moments if frame.spread is None else cell_sums
+    tree = _Tree(frame, (yield from total(opened, _all_rows(frame))))
     wanted = int(np.clip(frame.rows / ROWS_PER_CELL, MIN_CELLS, MAX_CELLS))
     for _ in range(MAX_LEVELS):
         cells = tree.plan_cuts(wanted)
@@ -163,8 +177,11 @@ def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
             if not len(cells):
                 continue
         ask = tree.question(cells, places)
-        tree.cut(ask, cells, group_sums((yield from total(cell_moments, ask))))
-    return _as_cells(frame, tree.sums, tree.question(np.zeros(0, np.int64), np.zeros(0)))
+        tree.cut(ask, cells, (yield from total(opened, ask)))
+    question = tree.question(np.zeros(0, np.int64), np.zeros(0))
+    if frame.spread is None or tree.opened is None:
+        return _as_cells(frame, tree.sums, question)
+    return Cells(frame.spread.numbers_of_cells(tree.opened).blur(frame.geometry.rounding), tree.sums.means, question)
 
 
 def _place_above_floor(counts: list[int], floor: int) -> tuple[float, int]:
@@ -186,20 +203,25 @@ def _place_above_floor(counts: list[int], floor: int) -> tuple[float, int]:
     return 0.0, int(able[np.argmin(np.abs(able - len(counts) / 2))])
 
 
-def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:
-    """The cell of all rows."""
-    geometry, empty = frame.geometry, np.zeros(0, np.int64)
-    ask = CellsQuestion(
-        *frame.fields,
-        weights=geometry.weights,
-        embedding=geometry.embedding,
+def _all_rows(frame: ChoiceFrame) -> CellsQuestion:
+    """The question for the cell of all rows."""
+    empty = np.zeros(0, np.int64)
+    return _cells_question(
+        frame,
         levels=empty,
         cut_cells=empty,
-        directions=np.zeros((0, geometry.coordinates)),
+        directions=np.zeros((0, frame.geometry.coordinates)),
         places=np.zeros(0),
         asked=np.zeros(1, np.int64),
     )
-    return group_sums((yield from total(cell_moments, ask)))
+
+
+def _cells_question(frame: ChoiceFrame, **tree: Array) -> CellsQuestion:
+    """The question for the sums of cells of a tree; with a floor, without products that could show single rows."""
+    fields = {"weights": frame.geometry.weights, "embedding": frame.geometry.embedding, **tree}
+    if frame.spread is None:
+        return CellsQuestion(*frame.fields, **fields)
+    return CellSumsQuestion(*frame.fields, **fields, squared=frame.spread.squared)
 
 
 def group_sums(answer: GroupMoments) -> GroupSums:

@@ -12,16 +12,16 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Bools, Ints
-from fedclust.questions.choice_of_k.cell_growth import Cells, group_sums
+from fedclust.questions.choice_of_k.cell_growth import Cells
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.component_questions import (
     Components,
-    ComponentSumsQuestion,
     SharedRowsQuestion,
-    component_moments,
     count_shared_rows,
 )
 from fedclust.questions.choice_of_k.evidence import GroupSums
+from fedclust.questions.choice_of_k.floored_questions import PlainComponentsQuestion, component_sums
+from fedclust.questions.choice_of_k.table_spread import opened_groups
 
 
 def sums_above_floor(frame: ChoiceFrame, cells: Cells, components: Components) -> Protocol[GroupSums]:
@@ -33,8 +33,13 @@ def sums_above_floor(frame: ChoiceFrame, cells: Cells, components: Components) -
     if not is_open.any():
         return closed
     asked = np.flatnonzero(is_open)
-    found = yield from total(component_moments, ComponentSumsQuestion(*frame.fields, sets=(components,), asked=asked))
-    opened = group_sums(found).blur(frame.geometry.rounding)
+    spread = frame.spread
+    assert spread is not None
+    sums = PlainComponentsQuestion(*frame.fields, sets=(components,), asked=asked, squared=spread.squared)
+    found = opened_groups((yield from total(component_sums, sums)), spread.squared)
+    opened = spread.numbers_of_components(found, cells.groups.blur(-frame.geometry.rounding), shared[:, asked]).blur(
+        frame.geometry.rounding
+    )
     for own, part in zip(closed.parts, opened.parts, strict=True):
         own[asked] = part
     return closed
