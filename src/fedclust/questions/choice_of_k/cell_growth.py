@@ -38,7 +38,7 @@ WHOLE_LEVELS = 8
 MAX_LEVELS = 14
 LINE_BINS, LINE_REACH = 16, 2.5  # the sections of a cell's histogram, and how many standard deviations they cover
 MIN_LINE_EVIDENCE = 1.0  # for a valley, to cut there rather than at the mean
-LINE_AXES = 3  # of a cell, along which a valley is looked for
+LINE_AXES = int(__import__('os').environ.get('LA','3'))  # of a cell, along which a valley is looked for
 NEXT_AXIS_EVIDENCE = 3.0  # by which a valley along a further axis must be deeper
 MIN_SCATTER = 1e-9  # of the largest
 MIN_VARIANCE = 1e-12  # along a further axis, so that its sections have a width
@@ -98,7 +98,7 @@ class _Tree:
     def line_question(self, cells: Ints) -> CellLinesQuestion:
         """The question for the histograms of cells along their first axes, all of a cell one after the other."""
         geometry = self.frame.geometry
-        count = 1 if geometry.categories else min(LINE_AXES, geometry.coordinates)
+        count = 1 if geometry.categories and self.opened is None else min(LINE_AXES, geometry.coordinates)
         variances, axes = principal_axes(self.sums.take(cells).scatter, count)
         lines = np.ascontiguousarray(np.swapaxes(axes, 1, 2).reshape(-1, geometry.coordinates))
         cells = np.repeat(cells, count)
@@ -120,8 +120,15 @@ class _Tree:
     def choose_places(self, lines: CellLinesQuestion, counts: Ints) -> tuple[Ints, Floats]:
         """Which cells can be cut, and where along the axis that is best for each; the others are closed."""
         best: dict[int, tuple[float, int, float]] = {}
+        import os
+        AL=float(os.environ.get("AL","0"))
         for number, cell in enumerate(lines.asked.tolist()):
             evidence, section = _place_above_floor(counts[number].tolist(), self.frame.floor)
+            if AL and self.frame.geometry.categories:
+                c=counts[number]; w=lines.edges[number,1]-lines.edges[number,0]
+                mid=(np.arange(len(c))-7.5)*w; m=(c*mid).sum()/c.sum(); var=(c*(mid-m)**2).sum()
+                L=lines.lines[number]
+                evidence += AL*np.log(max(var,1e-9)/self.sums.rows[cell])*self.sums.rows[cell]
             if section and (cell not in best or evidence > best[cell][0] + NEXT_AXIS_EVIDENCE):
                 best[cell] = evidence, number, float(lines.edges[number, section - 1])
         cells = np.unique(lines.asked)
