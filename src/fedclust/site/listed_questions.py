@@ -86,6 +86,8 @@ LISTED_QUESTIONS = frozenset(
         "floored_opening.open_moments",
         "floored_opening.receive_secret",
         "floored_opening.share_counts",
+        "floored_questions.cell_sums",
+        "floored_questions.component_sums",
         "gradient_fcm.local_gradient",
         "initial_centers.draw_candidates",
         "initial_centers.seed_candidates",
@@ -122,5 +124,7 @@ LISTED_QUESTIONS = frozenset(
         "site_nets.learn_rows",
         "standardisation.column_sums",
         "summaries.summarise_rows",
+        "whole_table_questions.count_hash_bits",
+        "whole_table_questions.half_products",
     }
 )

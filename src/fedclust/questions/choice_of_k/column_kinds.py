@@ -113,7 +113,9 @@ def find_geometry(
     some = moments.variance > 0
     flagged = np.flatnonzero(moments.two_valued & some)
     numeric = np.flatnonzero(~moments.two_valued & some)
-    axes, weights = _numeric_axes(moments.take(numeric), covariance[np.ix_(numeric, numeric)], 1.0 if known is None else 0.5)
+    axes, weights = _numeric_axes(
+        moments.take(numeric), covariance[np.ix_(numeric, numeric)], 1.0 if known is None else 0.5
+    )
     whole = np.zeros((len(reach), axes.shape[1]))
     whole[numeric] = axes
     shares, widths = upper_shares(moments.take(flagged))

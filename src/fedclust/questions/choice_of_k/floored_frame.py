@@ -40,8 +40,12 @@ def ask_geometry(
     bits = (yield from total(count_hash_bits, RepeatsQuestion(*ask))).bits.to_floats()
     repeats = mean_repeats(moments.rows, bits.astype(np.int64))
     flagged = moments.two_valued & (moments.variance > 0)
-    halves = yield from total(half_products, HalvesQuestion(*ask, flagged))
-    found = _estimate_covariance(moments, flagged, halves.products.to_floats(), floor)
+    common = _common_columns(moments, flagged, floor)
+    view, seed, share, columns, mean, sd, reach = ask
+    which = columns[common], mean[common], sd[common], reach[common]
+    asked = HalvesQuestion(view, seed, share, *which, flagged[common])
+    products = (yield from total(half_products, asked)).products.to_floats() if len(common) > 1 else np.zeros(0)
+    found = _estimate_covariance(moments, flagged, common, products)
     geometry = find_geometry(moments, found.of_columns, ask[-1], rounding, found.known)
     plain = (repeats <= MAX_REPEATS) & ~flagged
     axes = geometry.row_map.axes
@@ -49,21 +53,26 @@ def ask_geometry(
     return geometry, TableSpread(squared.astype(np.int64), _scatter(geometry, moments, found))
 
 
-def _estimate_covariance(moments: ColumnMoments, flagged: Bools, products: Floats, floor: int) -> _Covariance:
-    """Twice the products over half of the rows, less those of the means; unknown where few rows decide a column."""
+def _common_columns(moments: ColumnMoments, flagged: Bools, floor: int) -> Ints:
+    """The columns of which no few rows decide the products: flags with enough rows of both values, no wild numbers."""
+    shares, _ = upper_shares(moments)
+    fewest = np.rint(np.minimum(shares, 1 - shares) * moments.rows)
+    return np.flatnonzero(np.where(flagged, fewest >= floor, moments.kurtosis <= moments.rows / floor))
+
+
+def _estimate_covariance(moments: ColumnMoments, flagged: Bools, common: Ints, products: Floats) -> _Covariance:
+    """Twice the products over half of the rows, less those of the means; unknown but for common columns."""
     size, rows = len(moments.mean), moments.rows
-    i, j = np.triu_indices(size, 1)
+    i, j = common[np.array(np.triu_indices(len(common), 1))]
     shares, widths = upper_shares(moments)
     of_flags = np.zeros((size, size))
     middle = np.where(flagged, shares, moments.mean)
     of_flags[i, j] = of_flags[j, i] = 2 * products / rows - middle[i] * middle[j]
-    few = moments.kurtosis > rows / floor
-    known = ~(few[:, None] | few)
-    of_flags[~known] = 0.0
     diagonal = np.arange(size)
     of_flags[diagonal, diagonal] = np.where(flagged, shares * (1 - shares), moments.variance)
     scale = np.where(flagged, widths, 1.0)
-    return _Covariance(of_flags * (scale[:, None] * scale), of_flags, known)
+    known = np.isin(diagonal, common)
+    return _Covariance(of_flags * (scale[:, None] * scale), of_flags, known[:, None] & known)
 
 
 def _scatter(geometry: Geometry, moments: ColumnMoments, found: _Covariance) -> Floats:

@@ -1,4 +1,4 @@
-"""The sums of cells and components that a choice of K with a floor opens: no products with a column that repeats values.
+"""The sums of cells and components that a choice of K with a floor opens: no products of columns that repeat values.
 
 The product of a flag with a number, summed over a cell, is the sum of the number over those rows of the cell that have
 the flag, be it one row. The same holds for a number that is equal in nearly all rows. So products are opened among the

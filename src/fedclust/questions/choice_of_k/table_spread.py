@@ -70,6 +70,11 @@ class TableSpread:
     squared: Ints
     scatter: Floats
 
+    @property
+    def is_estimated(self) -> bool:
+        """Whether there are columns whose products cells do not open."""
+        return len(self.squared) < len(self.scatter)
+
     def fill_products(self, cells: OpenedGroups) -> Floats:
         """The scatter (k, q + c, q + c) of numbers and flags within cells that hold all rows."""
         q, size = cells.sums.shape[1], len(self.scatter)

@@ -84,9 +84,7 @@ class HalvesQuestion(ChoiceQuestion):
 
 def _values_with_halves(site: Site, ask: HalvesQuestion) -> Iterator[tuple[Floats, Bools]]:
     """The values whose products are summed, and the signs of the rows."""
-    for x, z in zip(
-        site.sample(ask.view, ask.seed, ask.share), rows_in_deviations(site, ask), strict=True
-    ):
+    for x, z in zip(site.sample(ask.view, ask.seed, ask.share), rows_in_deviations(site, ask), strict=True):
         yield np.where(ask.flagged[:, None], z > 0, z), ask.halves(x)
 
 
@@ -102,8 +100,8 @@ def _rows_behind_halves(site: Site, ask: HalvesQuestion) -> Floats:
 @dataclass(frozen=True)
 class HalfProducts(Release):
     products: Exact = additive(
-        "for each pair of columns, the sum of the products of the deviations from their means, or of two-valued columns "
-        "the number of rows with both upper values, over a half of the rows that is another one for each pair"
+        "for each pair of columns, the sum of the products of the deviations from their means (of a two-valued column, "
+        "1 for its upper value and 0 for the other), over a half of the rows that is another one for each pair"
     )
 
 
