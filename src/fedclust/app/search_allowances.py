@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from fedclust.app.study.study_parts import KSearch
 from fedclust.questions import cluster_indices
-from fedclust.questions.choice_of_k import choice_questions, component_questions, contingency_tables
+from fedclust.questions.choice_of_k import (
+    choice_questions,
+    component_questions,
+    contingency_tables,
+    floored_questions,
+    whole_table_questions,
+)
 from fedclust.questions.choice_of_k.choice import max_asks
 
 K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any of them
@@ -17,6 +23,10 @@ K_SEARCH_QUESTIONS = (  # of a choice by evidence: on other rows it may ask any 
     component_questions.count_shared_rows.name,
     component_questions.line_histograms.name,
     component_questions.shell_histograms.name,
+    floored_questions.cell_sums.name,
+    floored_questions.component_sums.name,
+    whole_table_questions.count_hash_bits.name,
+    whole_table_questions.half_products.name,
 )
 INDEX_QUESTIONS = (  # of a choice by an index
     contingency_tables.count_label_pairs.name,

@@ -57,19 +57,35 @@ def sampled_pieces(blocks: Iterable[Array], seed: int, share: int) -> Iterator[F
 
 
 def in_sample(rows: Floats, seed: int, share: int) -> Bools:
-    """Which rows of a block (F, n) are in the sample.
+    """Which rows of a block (F, n) are in the sample."""
+    return np.asarray((hash_rows(rows, seed) >> np.uint64(32)) < np.uint64(share))
+
+
+def hash_rows(rows: Floats, seed: int) -> Limbs:
+    """A hash of each row of a block (F, n).
 
     The bits of the values are multiplied by odd numbers, one for each column, and added; the sum is mixed.
     """
     factors = _mix_bits(np.uint64(seed) + np.arange(1, len(rows) + 1, dtype=np.uint64)) | np.uint64(1)
+    bits = _value_bits(rows)
+    bits ^= bits >> np.uint64(29)
+    bits *= factors[:, None]
+    return _mix_bits(bits.sum(axis=0))
+
+
+def hash_values(rows: Floats, seed: int) -> Limbs:
+    """A hash of each value of a block (F, n); equal values have equal hashes."""
+    return _mix_bits(_value_bits(rows) ^ _mix_bits(np.array([seed], np.uint64)))
+
+
+def _value_bits(rows: Floats) -> Limbs:
+    """The bits of values; those of 0 and -0 are the same, and those of missing values."""
     values = rows + 0.0  # -0 is 0
     bits = values.view(np.uint64)
     missing = np.isnan(values)
     if missing.any():
         bits[missing] = MISSING_BITS
-    bits ^= bits >> np.uint64(29)
-    bits *= factors[:, None]
-    return np.asarray((_mix_bits(bits.sum(axis=0)) >> np.uint64(32)) < np.uint64(share))
+    return np.asarray(bits, np.uint64)
 
 
 def _mix_bits(h: Limbs) -> Limbs:

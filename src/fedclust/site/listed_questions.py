@@ -86,6 +86,8 @@ LISTED_QUESTIONS = frozenset(
         "floored_opening.open_moments",
         "floored_opening.receive_secret",
         "floored_opening.share_counts",
+        "floored_questions.cell_sums",
+        "floored_questions.component_sums",
         "gradient_fcm.local_gradient",
         "group_key.receive_group_key",
         "group_key.send_group_key",
@@ -125,5 +127,7 @@ LISTED_QUESTIONS = frozenset(
         "standardisation.column_sums",
         "summaries.summarise_rows",
         "transcript.finish",
+        "whole_table_questions.count_hash_bits",
+        "whole_table_questions.half_products",
     }
 )

@@ -32,7 +32,9 @@ from fedclust.kernels.fine_sums import fine_sums_by_label
 from fedclust.kernels.units import DISTANCE_BITS, unit_of
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, MappedQuestion, cell_moments
 from fedclust.questions.choice_of_k.component_questions import ComponentSumsQuestion
+from fedclust.questions.choice_of_k.floored_questions import cell_sums
 
+CELL_QUESTIONS = (cell_moments.name, cell_sums.name)  # that open sums of cells, without and with a floor
 T = TypeVar("T")
 
 
@@ -41,7 +43,7 @@ def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
 
     def lower(ask: Ask) -> Protocol[Any]:
         answer = yield ask
-        if ask.handler.name == cell_moments.name and isinstance(ask.message, CellsQuestion):
+        if ask.handler.name in CELL_QUESTIONS and isinstance(ask.message, CellsQuestion):
             _record_cells(ask.message, record)
         if isinstance(ask.message, ComponentSumsQuestion):
             _record_components(ask.message, record)

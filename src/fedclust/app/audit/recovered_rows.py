@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,11 @@ from fedclust.privacy.attacks.cell_differences import (
     opened_cells,
     rows_by_differences,
 )
+from fedclust.privacy.attacks.products import CellProducts, products_of_tables, rows_by_products
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE
-from fedclust.privacy.attacks.transcript import observe
+from fedclust.privacy.attacks.transcript import Transcript, observe
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
-from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
+from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice, products_of_choice
 
 
 @dataclass
@@ -66,7 +67,16 @@ class OpenedSums:
         by_attacks = [*attacks.attack_by_differencing(self.seen)]
         if self.has_weights:
             by_attacks += attacks.attack_fuzzy_sums(self.seen)
-        return rows_by_differences(self.cells(rows), rows) | _rows_at(by_attacks, rows)
+        by_products = rows_by_products(opened_products(self.seen, self.groups, rows), rows)
+        return rows_by_differences(self.cells(rows), rows) | by_products | _rows_at(by_attacks, rows)
+
+
+def opened_products(
+    seen: Transcript, groups: Sequence[tuple[Any, GroupMoments]], rows: Floats
+) -> Iterator[CellProducts]:
+    """The products that were opened, of the whole table and of the cells of a choice of K."""
+    yield from products_of_tables(seen)
+    yield from products_of_choice(groups, rows)
 
 
 def rows_shown_as_points(seen: Sequence[Observation], rows: Floats) -> Bools:

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.app.audit.recovered_rows import opened_products
 from fedclust.app.audit.replay import RunHistory
 from fedclust.core.effects import HANDLERS
-from fedclust.core.types import Floats, PartyId
+from fedclust.core.types import Array, Floats, PartyId
 from fedclust.core.wording import count_noun
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
 from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
+from fedclust.privacy.attacks.products import rows_by_products
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
 from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
@@ -24,6 +26,7 @@ ATTACK_TITLES = {
     "a2": "clusters of one row, hidden by their site",
     "a3": "sums over all sites, compared between rounds",
     "a4": "sums over all sites, compared by twos and threes over all rounds and fits",
+    "a5": "products with columns in which one row alone differs",
     "b": "one site's fuzzy sums, solved as equations",
     "b3": "fuzzy sums over all sites, solved as equations",
     "c": "rows reconstructed from distances",
@@ -88,7 +91,7 @@ def _attack_observations(observer: str, seen: list[Observation], history: RunHis
     if any(one.has_fields(name) for one in own for name in one.roles.points):
         plan += [("e", lambda s: (*attacks.attack_shown_points(s), *attacks.attack_remainders(s)), own)]
     found = [_try_attack(observer, name, attack, what, rows=history.rows) for name, attack, what in plan if what]
-    return [*found, *_compare_cells(observer, sums, history)]
+    return [*found, *_compare_cells(observer, sums, history), *_divide_products(observer, sums, history)]
 
 
 def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) -> list[Verdict]:
@@ -103,13 +106,31 @@ def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) 
     if not cells:
         return []
     shown = rows_by_differences([*cells, CellSums.of_all_rows(rows)], rows)
-    exact, sites = int(shown.sum()), tuple(sorted(set(owners[shown].tolist())))
+    return [_make_bound(observer, "a4", owners[shown], "from two or three sums")]
+
+
+def _divide_products(observer: str, sums: list[Observation], history: RunHistory) -> list[Verdict]:
+    """Count the rows that products show, because they alone differ from the others of a cell in some column."""
+    if not (history.rows and sums):
+        return []
+    rows = np.concatenate(list(history.rows.values()))
+    owners = np.repeat(list(history.rows), [len(own) for own in history.rows.values()])
+    products = [*opened_products(sums, history.groups, rows)]
+    if not products:
+        return []
+    return [_make_bound(observer, "a5", owners[rows_by_products(products, rows)], "from sums of products")]
+
+
+def _make_bound(observer: str, attack: str, owners: Array, source: str) -> Verdict:
+    """The verdict on an attack that counts the rows which whoever knows the right sums can compute."""
+    exact = len(owners)
     sentence = (
-        f"{_format_row_count(exact)} can be computed exactly from two or three sums, by whoever knows which to take."
+        f"{_format_row_count(exact)} can be computed exactly {source}, by whoever knows which to take."
         if exact
         else "No row recovered."
     )
-    return [Verdict(observer, "a4", ATTACK_TITLES["a4"], exact, exact, 0, 0, sites, sentence)]
+    sites = tuple(sorted(set(owners.tolist())))
+    return Verdict(observer, attack, ATTACK_TITLES[attack], exact, exact, 0, 0, sites, sentence)
 
 
 def _try_attack(

@@ -196,7 +196,7 @@ def _distinct(counts: Ints, sums: Floats) -> tuple[Ints, Floats]:
 
 def _single_rows(counts: Ints, sums: Floats, rows: Floats) -> Bools:
     """Which rows are the difference of at most three cells."""
-    known = _RowIndex(rows)
+    known = RowIndex(rows)
     known.mark(sums[counts == 1])
     first, second = np.triu_indices(len(counts), 1)
     apart = counts[first] - counts[second]
@@ -214,12 +214,12 @@ def _single_rows(counts: Ints, sums: Floats, rows: Floats) -> Bools:
     return known.found
 
 
-class _RowIndex:
+class RowIndex:
     """Rows by a random projection, and which of them have been found."""
 
-    def __init__(self, rows: Floats) -> None:
+    def __init__(self, rows: Floats, tolerance: float = EXACT_TOLERANCE) -> None:
         self.rows, self.found = rows, np.zeros(len(rows), bool)
-        self._reach = EXACT_TOLERANCE * np.abs(rows).max(axis=0, initial=0.0)
+        self._reach = tolerance * np.abs(rows).max(axis=0, initial=0.0)
         self._way = np.random.default_rng(0).normal(size=rows.shape[1])
         self._slack = float(np.abs(self._way) @ self._reach)
         self._order = (rows @ self._way).argsort(kind="stable")

@@ -4,8 +4,8 @@ The cells with the largest scatter along their first axes are cut through their 
 asked for; those of the other half are the difference.
 
 With a floor, histograms of each cell along its first axes are asked for first. The cell is cut at its deepest valley,
-or else near its mean, where both halves have enough rows; if there is no such place, it stays whole. With categories
-only the first axis is used, because the few values of a category leave gaps that are no valleys.
+or else near its mean, where both halves have enough rows; if there is no such place, it stays whole. If the axes are
+estimates, because products are not opened (`table_spread`), the counts also say along which of them the rows vary most.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.shared.fixed_order import principal_axes
+from fedclust.algorithms.shared.fixed_order import ordered_sum, principal_axes
 from fedclust.core.effects import Protocol, total
 from fedclust.core.types import Floats, Ints
+from fedclust.kernels import elementary
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.choice_questions import (
     CellLinesQuestion,
@@ -26,7 +27,9 @@ from fedclust.questions.choice_of_k.choice_questions import (
     cell_moments,
 )
 from fedclust.questions.choice_of_k.evidence import GroupSums
+from fedclust.questions.choice_of_k.floored_questions import CellSumsQuestion, cell_sums
 from fedclust.questions.choice_of_k.matrices import inner_products, squared_lengths
+from fedclust.questions.choice_of_k.table_spread import OpenedGroups, opened_groups
 from fedclust.questions.choice_of_k.valleys import find_valley
 
 MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
@@ -36,7 +39,8 @@ WHOLE_LEVELS = 8
 MAX_LEVELS = 14
 LINE_BINS, LINE_REACH = 16, 2.5  # the sections of a cell's histogram, and how many standard deviations they cover
 MIN_LINE_EVIDENCE = 1.0  # for a valley, to cut there rather than at the mean
-LINE_AXES = 3  # of a cell, along which a valley is looked for
+LINE_AXES, ESTIMATED_LINE_AXES = 3, 4  # of a cell, along which a valley is looked for
+SPREAD_EVIDENCE = 0.1  # for an axis whose direction is an estimate: times the rows and the logarithm of their variance
 NEXT_AXIS_EVIDENCE = 3.0  # by which a valley along a further axis must be deeper
 MIN_SCATTER = 1e-9  # of the largest
 MIN_VARIANCE = 1e-12  # along a further axis, so that its sections have a width
@@ -55,12 +59,19 @@ class Cells:
 class _Tree:
     """The cuts made so far, and the sums of all cells in the coordinates of the tree."""
 
-    def __init__(self, frame: ChoiceFrame, root: GroupSums) -> None:
-        self.frame, self.sums = frame, root
+    def __init__(self, frame: ChoiceFrame, root: GroupMoments) -> None:
+        self.frame = frame
+        self.opened = None if frame.spread is None else self._opened(root)
+        self.sums = group_sums(root) if self.opened is None else self._coordinates(self.opened)
         self.levels, self.cut_cells = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self.places, self.directions = np.zeros(0), np.zeros((0, frame.geometry.coordinates))
-        self.scatter, self.axes = _first_axes(root)
+        self.scatter, self.axes = _first_axes(self.sums)
         self.is_final = np.zeros(1, np.bool_)
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the cells' axes follow from estimates, so that counts along them say more."""
+        return self.frame.spread is not None and self.frame.spread.is_estimated
 
     def plan_cuts(self, wanted: int) -> Ints:
         """The cells to cut next, those of the largest scatter first."""
@@ -77,17 +88,14 @@ class _Tree:
     def question(self, cells: Ints, places: Floats) -> CellsQuestion:
         """The question for the upper halves that cuts of cells make at these places along their axes."""
         made = len(self.levels)
-        geometry = self.frame.geometry
         level = int(self.levels.max(initial=-1)) + 1
-        return CellsQuestion(
-            *self.frame.fields,
-            weights=geometry.weights,
-            embedding=geometry.embedding,
-            levels=np.append(self.levels, np.full(len(cells), level)),
-            cut_cells=np.append(self.cut_cells, cells),
-            directions=np.concatenate([self.directions, self.axes[cells]]),
-            places=np.append(self.places, places),
-            asked=np.arange(made + 1, made + 1 + len(cells)),
+        return _cells_question(
+            self.frame,
+            np.append(self.levels, np.full(len(cells), level)),
+            np.append(self.cut_cells, cells),
+            np.concatenate([self.directions, self.axes[cells]]),
+            np.append(self.places, places),
+            np.arange(made + 1, made + 1 + len(cells)),
         )
 
     def middles(self, cells: Ints) -> Floats:
@@ -97,7 +105,7 @@ class _Tree:
     def line_question(self, cells: Ints) -> CellLinesQuestion:
         """The question for the histograms of cells along their first axes, all of a cell one after the other."""
         geometry = self.frame.geometry
-        count = 1 if geometry.categories else min(LINE_AXES, geometry.coordinates)
+        count = min(ESTIMATED_LINE_AXES if self.is_estimated else LINE_AXES, geometry.coordinates)
         variances, axes = principal_axes(self.sums.take(cells).scatter, count)
         lines = np.ascontiguousarray(np.swapaxes(axes, 1, 2).reshape(-1, geometry.coordinates))
         cells = np.repeat(cells, count)
@@ -121,6 +129,9 @@ class _Tree:
         best: dict[int, tuple[float, int, float]] = {}
         for number, cell in enumerate(lines.asked.tolist()):
             evidence, section = _place_above_floor(counts[number].tolist(), self.frame.floor)
+            if self.is_estimated:
+                variance = _variance_of_counts(counts[number], float(lines.edges[number, 1] - lines.edges[number, 0]))
+                evidence += SPREAD_EVIDENCE * float(counts[number].sum()) * _log(max(variance, MIN_VARIANCE))
             if section and (cell not in best or evidence > best[cell][0] + NEXT_AXIS_EVIDENCE):
                 best[cell] = evidence, number, float(lines.edges[number, section - 1])
         cells = np.unique(lines.asked)
@@ -129,27 +140,39 @@ class _Tree:
         self.axes[able] = lines.lines[[best[cell][1] for cell in able.tolist()]]
         return able, np.array([best[cell][2] for cell in able.tolist()])
 
-    def cut(self, asked: CellsQuestion, cells: Ints, upper: GroupSums) -> None:
+    def cut(self, asked: CellsQuestion, cells: Ints, answer: GroupMoments) -> None:
         """Keep new cuts of cells, with the sums of the upper halves."""
         self.levels, self.cut_cells = asked.levels, asked.cut_cells
         self.places, self.directions = asked.places, asked.directions
-        parts = [part.copy() for part in self.sums.parts]
-        for own, part in zip(parts, upper.parts, strict=True):
-            own[cells] -= part
-        self.sums = GroupSums(*(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True)))
-        changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
+        if self.opened is None:
+            upper = group_sums(answer)
+            self.sums = self.sums.split(cells, upper)
+            changed = np.append(cells, np.arange(len(self.is_final), len(self.sums)))
+        else:
+            self.opened = self.opened.split(cells, self._opened(answer))
+            self.sums = self._coordinates(self.opened)
+            changed = np.arange(len(self.sums))
         scatter, axes = _first_axes(self.sums.take(changed))
         self.scatter = np.append(self.scatter, np.zeros(len(cells)))
         self.axes = np.concatenate([self.axes, np.zeros((len(cells), self.axes.shape[1]))])
         self.scatter[changed], self.axes[changed] = scatter, axes
-        empty = (upper.rows == 0) | (self.sums.rows[cells] == 0)
+        empty = (self.sums.rows[len(self.is_final) :] == 0) | (self.sums.rows[cells] == 0)
         self.is_final = np.append(self.is_final, empty)
         self.is_final[cells] |= empty
+
+    def _opened(self, answer: GroupMoments) -> OpenedGroups:
+        assert self.frame.spread is not None
+        return opened_groups(answer, self.frame.spread.squared, self.frame.geometry.weights)
+
+    def _coordinates(self, opened: OpenedGroups) -> GroupSums:
+        """Cells in the coordinates of the tree, with estimates of the products that are not opened."""
+        assert self.frame.spread is not None
+        return self.frame.spread.coordinates(opened, self.frame.geometry.weights, self.frame.geometry.embedding)
 
 
 def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
     """The cells of all rows, about as many as a sixth of the rows."""
-    tree = _Tree(frame, (yield from _all_rows(frame)))
+    tree = _Tree(frame, (yield from _ask_sums(_all_rows(frame))))
     wanted = int(np.clip(frame.rows / ROWS_PER_CELL, MIN_CELLS, MAX_CELLS))
     for _ in range(MAX_LEVELS):
         cells = tree.plan_cuts(wanted)
@@ -163,8 +186,11 @@ def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
             if not len(cells):
                 continue
         ask = tree.question(cells, places)
-        tree.cut(ask, cells, group_sums((yield from total(cell_moments, ask))))
-    return _as_cells(frame, tree.sums, tree.question(np.zeros(0, np.int64), np.zeros(0)))
+        tree.cut(ask, cells, (yield from _ask_sums(ask)))
+    question = tree.question(np.zeros(0, np.int64), np.zeros(0))
+    if frame.spread is None or tree.opened is None:
+        return _as_cells(frame, tree.sums, question)
+    return Cells(frame.spread.numbers_of_cells(tree.opened).blur(frame.geometry.rounding), tree.sums.means, question)
 
 
 def _place_above_floor(counts: list[int], floor: int) -> tuple[float, int]:
@@ -186,20 +212,44 @@ def _place_above_floor(counts: list[int], floor: int) -> tuple[float, int]:
     return 0.0, int(able[np.argmin(np.abs(able - len(counts) / 2))])
 
 
-def _all_rows(frame: ChoiceFrame) -> Protocol[GroupSums]:
-    """The cell of all rows."""
-    geometry, empty = frame.geometry, np.zeros(0, np.int64)
-    ask = CellsQuestion(
-        *frame.fields,
-        weights=geometry.weights,
-        embedding=geometry.embedding,
-        levels=empty,
-        cut_cells=empty,
-        directions=np.zeros((0, geometry.coordinates)),
-        places=np.zeros(0),
-        asked=np.zeros(1, np.int64),
-    )
-    return group_sums((yield from total(cell_moments, ask)))
+def _log(value: float) -> float:
+    return float(elementary.log(np.array([value]))[0])
+
+
+def _variance_of_counts(counts: Ints, width: float) -> float:
+    """The variance of rows in sections of a width, each taken for the middle of its section.
+
+    >>> _variance_of_counts(np.array([2, 0, 2]), 1.0)
+    1.0
+    """
+    middles = np.arange(len(counts)) * width
+    mean = float(ordered_sum(counts * middles)) / max(int(counts.sum()), 1)
+    return float(ordered_sum(counts * (middles - mean) ** 2)) / max(int(counts.sum()), 1)
+
+
+def _all_rows(frame: ChoiceFrame) -> CellsQuestion:
+    """The question for the cell of all rows."""
+    empty = np.zeros(0, np.int64)
+    directions = np.zeros((0, frame.geometry.coordinates))
+    return _cells_question(frame, empty, empty, directions, np.zeros(0), np.zeros(1, np.int64))
+
+
+def _cells_question(  # noqa: PLR0917
+    frame: ChoiceFrame, levels: Ints, cut_cells: Ints, directions: Floats, places: Floats, asked: Ints
+) -> CellsQuestion:
+    """The question for the sums of cells of a tree; with a floor, without products that could show single rows."""
+    coordinates = frame.geometry.weights, frame.geometry.embedding
+    tree = levels, cut_cells, directions, places, asked
+    if frame.spread is None:
+        return CellsQuestion(*frame.fields, *coordinates, *tree)
+    return CellSumsQuestion(*frame.fields, *coordinates, *tree, frame.spread.squared)
+
+
+def _ask_sums(ask: CellsQuestion) -> Protocol[GroupMoments]:
+    """The sums of cells."""
+    if isinstance(ask, CellSumsQuestion):
+        return (yield from total(cell_sums, ask))
+    return (yield from total(cell_moments, ask))
 
 
 def group_sums(answer: GroupMoments) -> GroupSums:

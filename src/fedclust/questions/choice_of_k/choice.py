@@ -47,6 +47,7 @@ from fedclust.questions.choice_of_k.components import (
     row_sums,
 )
 from fedclust.questions.choice_of_k.evidence import Shape
+from fedclust.questions.choice_of_k.floored_frame import ask_geometry
 from fedclust.questions.choice_of_k.joins import Partition
 from fedclust.questions.choice_of_k.shapes import (
     MAX_TUBES,
@@ -56,6 +57,7 @@ from fedclust.questions.choice_of_k.shapes import (
     joint_sums,
 )
 from fedclust.questions.choice_of_k.valleys import BINS
+from fedclust.questions.choice_of_k.whole_table_questions import HASH_BITS
 from fedclust.questions.standardisation import ColumnStatistics
 
 Verdict = Literal["groups", "none", "not round"]
@@ -98,7 +100,7 @@ def choose_groups(view: View, *, seed: int, floor: int, everyone: bool, level_fl
 
 def max_asks(floor: int) -> int:
     """How many questions a choice takes at most."""
-    return OTHER_ASKS + (2 if floor > 1 else 1) * MAX_LEVELS + ROUNDS + TRIES
+    return OTHER_ASKS + (2 * MAX_LEVELS + 1 if floor > 1 else MAX_LEVELS) + ROUNDS + TRIES
 
 
 def _choose(view: View, *, seed: int, floor: int, everyone: bool, level_floor: int) -> Protocol[KChoice]:
@@ -175,13 +177,17 @@ def _make_frame(
     moments = column_moments(float(powers.rows.to_floats()), powers.powers.to_floats())
     kept = np.sort(np.argsort(-moments.normality, kind="stable")[:MAX_COLUMNS])
     ask = _question(view, seed, share, found, used[kept], reach)
+    variances = rounding_variances(moments.rows, powers.rounded.to_floats()) / (found.sd[used] * found.sd[used])
+    rounding, moments = variances[kept], moments.take(kept)
+    if floor > 1:
+        geometry, spread = yield from ask_geometry(ask, moments, rounding, floor)
+        return ChoiceFrame(*ask, moments.rows, geometry, floor, spread)
     triangle = (yield from total(product_sums, ProductsQuestion(*ask))).products.to_floats()
     products = np.zeros((len(kept), len(kept)))
     i, j = np.triu_indices(len(kept))
     products[i, j] = products[j, i] = triangle
-    variances = rounding_variances(moments.rows, powers.rounded.to_floats()) / (found.sd[used] * found.sd[used])
-    geometry = find_geometry(moments.take(kept), products, ask[-1], variances[kept])
-    return ChoiceFrame(*ask, moments.rows, geometry, floor)
+    covariance = products / moments.rows - moments.mean[:, None] * moments.mean
+    return ChoiceFrame(*ask, moments.rows, find_geometry(moments, covariance, ask[-1], rounding), floor)
 
 
 def _question(  # noqa: PLR0917
@@ -220,6 +226,6 @@ def max_message_numbers(columns: int) -> tuple[int, int]:
         MAX_PIECES * SHELL_BINS,
         MAX_PIECES * (MAX_PIECES + 1),
         square,
-        10 * columns,
+        HASH_BITS * columns,
     )
     return shared + question, answer

@@ -8,6 +8,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
 from fedclust.questions.choice_of_k.choice_questions import RowMap
 from fedclust.questions.choice_of_k.column_kinds import Geometry
+from fedclust.questions.choice_of_k.table_spread import TableSpread
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ChoiceFrame:
     rows: float
     geometry: Geometry
     floor: int
+    spread: TableSpread | None = None  # with a floor
 
     @property
     def fields(self) -> tuple[View, int, int, Ints, Floats, Floats, Floats, RowMap]:

@@ -55,7 +55,7 @@ class ChoiceQuestion(ViewedQuestion, AgreedValuesQuestion):
         return {"share of the sample": self.share} if self.share < WHOLE_TABLE else {}
 
 
-def _rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
+def rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
     """The rows' deviations from the means, in standard deviations, 0 for a missing value."""
     for x in site.sample(ask.view, ask.seed, ask.share):
         z = (x[ask.columns] - ask.mean[:, None]) / ask.sd[:, None]
@@ -68,10 +68,10 @@ def _rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
 
 def _rows_behind_powers(site: Site, ask: PowersQuestion) -> Floats:
     """How many rows are behind the sums of each column."""
-    return _row_count(site, ask)
+    return row_count(site, ask)
 
 
-def _row_count(site: Site, ask: ChoiceQuestion) -> Floats:
+def row_count(site: Site, ask: ChoiceQuestion) -> Floats:
     """How many rows are behind a sum over all rows; of a column with missing values, how many have a value."""
     rows, present = 0, np.zeros(len(ask.columns), np.int64)
     for x in site.sample(ask.view, ask.seed, ask.share):
@@ -109,7 +109,7 @@ def power_sums(site: Site, ask: PowersQuestion) -> PowerSums:
         for k, step in enumerate(STEPS):
             rounded[k] += _count_multiples(x[ask.columns], step)
     found: Limbs = np.zeros((*units.shape, 2), np.uint64)
-    for z in _rows_in_deviations(site, ask):
+    for z in rows_in_deviations(site, ask):
         rows += z.shape[1]
         power = z
         for p in range(len(units)):
@@ -144,7 +144,7 @@ class ProductSums(Release):
 def _rows_behind_products(site: Site, ask: ProductsQuestion) -> Floats:
     """How many rows have a value in both columns of a product."""
     if ask.view.missing != "partial":
-        return _row_count(site, ask)
+        return row_count(site, ask)
     both = np.zeros((len(ask.columns), len(ask.columns)), np.int64)
     for x in site.sample(ask.view, ask.seed, ask.share):
         known = (~np.isnan(x[ask.columns])).astype(np.int64)
@@ -157,7 +157,7 @@ def product_sums(site: Site, ask: ProductsQuestion) -> ProductSums:
     """The upper triangle of the sum of z z^T."""
     i, j = np.triu_indices(len(ask.reach))
     found: Limbs = np.zeros((len(i), 2), np.uint64)
-    for z in _rows_in_deviations(site, ask):
+    for z in rows_in_deviations(site, ask):
         step = max(1, CHUNK_VALUES * 4 // max(len(i), 1))
         for at in range(0, z.shape[1], step):
             piece = z[:, at : at + step]
@@ -193,7 +193,7 @@ class MappedQuestion(ChoiceQuestion):
 
 def mapped_rows(site: Site, ask: MappedQuestion) -> Iterator[tuple[Floats, Floats]]:
     """The numbers and the flags of the rows, in pieces."""
-    for z in _rows_in_deviations(site, ask):
+    for z in rows_in_deviations(site, ask):
         yield ask.row_map.apply(z)
 
 
@@ -295,14 +295,16 @@ def cell_moments(site: Site, ask: CellsQuestion) -> GroupMoments:
 class GroupTally:
     """Exact sums of rows by label; a label beyond the last group is of no group."""
 
-    def __init__(self, groups: int, unit: Units, square: Units, flagged: int) -> None:
+    def __init__(self, groups: int, unit: Units, square: Units, flagged: int, squared: Ints | None = None) -> None:
+        """Products are of all numbers, or of those that are `squared`."""
+        self.squared = np.arange(len(unit)) if squared is None else squared
         self.units, self.split = np.concatenate([unit, square]), len(unit)
         self.rows = np.zeros(groups, np.int64)
         self.found: Limbs = np.zeros((groups, len(self.units), 2), np.uint64)
         self.flags = np.zeros((groups, flagged), np.int64)
 
     def add(self, numbers: Floats, flags: Floats, labels: Ints) -> None:
-        i, j = np.triu_indices(len(numbers))
+        i, j = self.squared[np.array(np.triu_indices(len(self.squared)))]
         order = np.argsort(labels, kind="stable")
         ends = np.searchsorted(labels[order], np.arange(len(self.rows) + 1))
         numbers, flags = numbers[:, order], flags[:, order]

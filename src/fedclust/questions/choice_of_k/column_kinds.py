@@ -102,21 +102,28 @@ def rounding_variances(rows: float, rounded: Floats) -> Floats:
     return steps * steps / 12
 
 
-def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats, rounding: Floats) -> Geometry:
-    """How to see rows of columns with these moments and sums of products (F, F); |z| is at most `reach`.
+def find_geometry(
+    moments: ColumnMoments, covariance: Floats, reach: Floats, rounding: Floats, known: Bools | None = None
+) -> Geometry:
+    """How to see rows of columns with these moments and covariance (F, F); |z| is at most `reach`.
 
-    `rounding` is the variance within the step that each column is rounded to.
+    `rounding` is the variance within the step that each column is rounded to. Covariances that are not `known` are 0;
+    flags of which it is not known may be levels of one category.
     """
-    covariance = products / moments.rows - moments.mean[:, None] * moments.mean
     some = moments.variance > 0
     flagged = np.flatnonzero(moments.two_valued & some)
     numeric = np.flatnonzero(~moments.two_valued & some)
-    axes, weights = _numeric_axes(moments.take(numeric), covariance[np.ix_(numeric, numeric)])
+    axes, weights = _numeric_axes(
+        moments.take(numeric), covariance[np.ix_(numeric, numeric)], 1.0 if known is None else 0.5
+    )
     whole = np.zeros((len(reach), axes.shape[1]))
     whole[numeric] = axes
-    shares, widths = _upper_shares(moments.take(flagged))
+    shares, widths = upper_shares(moments.take(flagged))
     own = covariance[np.ix_(flagged, flagged)] / (widths[:, None] * widths)
-    categories = _find_categories(own, shares)
+    may_exclude = np.abs(own + shares[:, None] * shares) < TWO_VALUES_TOLERANCE
+    if known is not None:
+        may_exclude |= ~known[np.ix_(flagged, flagged)]
+    categories = _find_categories(may_exclude, shares)
     embedding = _category_axes(own, axes.shape[1])
     limit = np.zeros(axes.shape[1])
     for bound, row in zip(reach, np.abs(whole), strict=True):
@@ -125,12 +132,15 @@ def find_geometry(moments: ColumnMoments, products: Floats, reach: Floats, round
     return Geometry(RowMap(whole, flagged.astype(np.int64), limit), categories, weights, embedding, blur)
 
 
-def _numeric_axes(moments: ColumnMoments, covariance: Floats) -> tuple[Floats, Floats]:
-    """Axes (F, q) in which numbers have variance 1 at most, and the weight of each in the tree."""
+def _numeric_axes(moments: ColumnMoments, covariance: Floats, share: float) -> tuple[Floats, Floats]:
+    """Axes (F, q) in which numbers have variance 1 at most, and the weight of each in the tree.
+
+    `share` is the share of the rows that each covariance is of.
+    """
     count = len(moments.mean)
     scale = 1 / np.sqrt(moments.variance)
     correlation = covariance * scale[:, None] * scale
-    linked = moments.rows * (correlation * correlation - np.eye(count)).max(axis=1, initial=0.0)
+    linked = share * moments.rows * (correlation * correlation - np.eye(count)).max(axis=1, initial=0.0)
     if count <= NARROW_COLUMNS:
         plain = (moments.normality <= PLAIN_LIMIT) & (linked <= PLAIN_LIMIT)
         return np.diag(scale), np.where(plain & (not plain.all()), PLAIN_WEIGHT, 1.0)
@@ -142,26 +152,25 @@ def _numeric_axes(moments: ColumnMoments, covariance: Floats) -> tuple[Floats, F
         axes[picked, np.arange(len(picked))] = scale[picked]
         return axes, np.ones(len(picked))
     variances, directions = principal_axes(correlation[np.ix_(picked, picked)][None], MAX_COMPARED_AXES)
-    noise = (1 + np.sqrt(count / moments.rows)) ** 2  # no variance of uncorrelated columns exceeds it by much
+    noise = (1 + np.sqrt(count / (share * moments.rows))) ** 2  # no variance of uncorrelated columns exceeds it by much
     kept = max(2, int((variances[0] > noise).sum()))
     axes = np.zeros((count, kept))
     axes[picked] = directions[0][:, :kept] * scale[picked][:, None] / np.sqrt(variances[0, 0])
     return axes, np.ones(kept)
 
 
-def _upper_shares(moments: ColumnMoments) -> tuple[Floats, Floats]:
+def upper_shares(moments: ColumnMoments) -> tuple[Floats, Floats]:
     """Of two-valued columns, the share of rows with the upper value, and how far apart the values are."""
     skewness = moments.skewness
     shares = np.clip(0.5 - skewness / (2 * np.sqrt(skewness * skewness + 4)), 1e-9, 1 - 1e-9)
     return shares, np.sqrt(moments.variance / (shares * (1 - shares)))
 
 
-def _find_categories(covariance: Floats, shares: Floats) -> tuple[tuple[int, ...], ...]:
+def _find_categories(exclusive: Bools, shares: Floats) -> tuple[tuple[int, ...], ...]:
     """Which flags are levels of one category: any two exclude each other, and together they fill all rows.
 
     Two flags that exclude each other are one column twice.
     """
-    exclusive = np.abs(covariance + shares[:, None] * shares) < TWO_VALUES_TOLERANCE
     full = 1 - TWO_VALUES_TOLERANCE
     out, left = [], list(range(len(shares)))
     while left:

@@ -72,6 +72,13 @@ class GroupSums:
         """The unions of each group with another one."""
         return GroupSums(*(a + b for a, b in zip(self.parts, other.parts, strict=True)))
 
+    def split(self, groups: Ints, upper: GroupSums) -> GroupSums:
+        """The groups after parts of some have become groups of their own."""
+        parts = [part.copy() for part in self.parts]
+        for own, part in zip(parts, upper.parts, strict=True):
+            own[groups] -= part
+        return GroupSums(*(np.concatenate([own, part]) for own, part in zip(parts, upper.parts, strict=True)))
+
     def join(self, labels: Ints, count: int | None = None) -> GroupSums:
         """The unions of the groups that have the same label."""
         size = int(labels.max(initial=-1)) + 1 if count is None else count

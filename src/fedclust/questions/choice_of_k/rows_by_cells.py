@@ -6,65 +6,107 @@ cell that was not asked for counts as well, if it is the difference of two other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.types import Floats
+from fedclust.core.types import Floats, Ints
 from fedclust.privacy.attacks.cell_differences import CellSums
-from fedclust.questions.choice_of_k.cell_growth import group_sums
+from fedclust.privacy.attacks.products import CellProducts
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments
 from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion
+from fedclust.questions.choice_of_k.floored_questions import CellSumsQuestion, PlainComponentsQuestion
 
-OpenedGroups = Sequence[tuple[CellsQuestion | ComponentsQuestion, GroupMoments]]
+Question = CellsQuestion | ComponentsQuestion
+OpenedGroups = Sequence[tuple[Question, GroupMoments]]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A cell or a component as one question opened it, or what a cut leaves of a cell."""
+
+    ask: Question
+    rows: float
+    sums: Floats
+    products: Floats
+    flags: Floats
+
+    def subtract(self, part: _Group) -> _Group:
+        """What is left without a part."""
+        pairs = zip(self.numbers, part.numbers, strict=True)
+        return _Group(part.ask, self.rows - part.rows, *(own - other for own, other in pairs))
+
+    @property
+    def numbers(self) -> tuple[Floats, Floats, Floats]:
+        return self.sums, self.products, self.flags
 
 
 def cells_of_choice(opened: OpenedGroups, rows: Floats) -> list[CellSums]:
     """Return the cells and components of one choice of K over rows without missing values."""
-    if not opened:
+    found = [one for one in _all_groups(opened) if one.rows > 0]
+    if not found:
         return []
-    counts, sums = _all_groups(opened)
-    ask, width = opened[0][0], rows.shape[1]
+    ask, q = found[0].ask, len(found[0].ask.row_map.reach)
+    maps = _maps(ask, rows)
+    counts = np.array([one.rows for one in found])
+    sums = np.stack([np.append(one.sums[:q] / _weights(one.ask), one.flags) for one in found])
+    return [CellSums(counts.astype(np.int64), sums - counts[:, None] * maps[:, 0], maps[:, 1:])]
+
+
+def products_of_choice(opened: OpenedGroups, rows: Floats) -> Iterator[CellProducts]:
+    """Return the cells and components of one choice of K with the products that were opened."""
+    for one in _all_groups(opened):
+        ask, q = one.ask, len(one.ask.row_map.reach)
+        maps = _maps(ask, rows)
+        weighted = maps[:q] * np.reshape(_weights(ask), (-1, 1))
+        if isinstance(ask, CellSumsQuestion | PlainComponentsQuestion):
+            used, sums = weighted[ask.squared], one.sums[ask.squared]
+        elif isinstance(ask, CellsQuestion):
+            used, sums = np.concatenate([weighted, ask.embedding.T @ maps[q:]]), one.sums
+        else:
+            used, sums = weighted, one.sums
+        products = np.zeros((len(used),) * 2)
+        i, j = np.triu_indices(len(used))
+        products[i, j] = products[j, i] = one.products
+        yield CellProducts(one.rows, sums, products, used, ask.columns[ask.row_map.flagged], one.flags)
+
+
+def _weights(ask: Question) -> Floats:
+    """What the numbers of a question are multiplied by."""
+    return ask.weights if isinstance(ask, CellsQuestion) else np.ones(len(ask.row_map.reach))
+
+
+def _maps(ask: Question, rows: Floats) -> Floats:
+    """The numbers and flags of a row as linear functions of (1, x)."""
     low, high = rows.min(axis=0), rows.max(axis=0)
-    of_column = np.eye(width)[ask.columns]
+    width = np.where(high > low, high - low, 1.0)
+    of_column = np.eye(rows.shape[1])[ask.columns]
     flagged = ask.columns[ask.row_map.flagged]
-    combinations = np.concatenate(
-        [
-            (ask.row_map.axes.T / ask.sd) @ of_column,
-            of_column[ask.row_map.flagged] / np.where(high > low, high - low, 1.0)[flagged, None],
-        ]
-    )
-    offset = combinations[: ask.row_map.axes.shape[1]] @ (ask.mean @ of_column)
-    upper = np.where(high > low, low / np.where(high > low, high - low, 1.0), 0.0)[flagged]
-    some = counts > 0
-    moved = sums[some] + counts[some][:, None] * np.concatenate([offset, upper])
-    return [CellSums(counts[some].astype(np.int64), moved, combinations)]
+    numbers = (ask.row_map.axes.T / ask.sd) @ of_column
+    flags = of_column[ask.row_map.flagged] / width[flagged, None]
+    constant = np.append(-numbers @ (ask.mean @ of_column), np.where(high > low, -low / width, 0.0)[flagged])
+    return np.column_stack([constant, np.concatenate([numbers, flags])])
 
 
-def _all_groups(opened: OpenedGroups) -> tuple[Floats, Floats]:
-    """The number of rows and the sums of all groups, and of the cells that are what a cut leaves."""
-    counts, sums = list[float](), list[Floats]()
-    cells: dict[int, tuple[float, Floats]] = {}
+def _all_groups(opened: OpenedGroups) -> list[_Group]:
+    """All groups, and the cells that are what a cut leaves."""
+    found = list[_Group]()
+    cells = dict[int, _Group]()
     for ask, answer in opened:
         if isinstance(ask, CellsQuestion) and cells and len(ask.levels) < len(cells):
             continue  # asked again as padding
-        groups = group_sums(answer)
-        numbers = groups.sums[:, : len(ask.row_map.reach)]
+        fields = (one.to_floats() for one in (answer.rows, answer.sums, answer.products, answer.flags))
+        own = [_Group(ask, float(n), *numbers) for n, *numbers in zip(*fields, strict=True)]
+        found += own
         if isinstance(ask, CellsQuestion):
-            numbers = numbers / ask.weights
-        own = np.concatenate([numbers, groups.counts], axis=1)
-        counts += groups.rows.tolist()
-        sums += list(own)
-        if isinstance(ask, CellsQuestion):
-            made = len(ask.asked) if len(ask.levels) else 0
-            for cell, new, rows, total in zip(
-                ask.cut_cells[len(ask.cut_cells) - made :], ask.asked[:made], groups.rows, own, strict=False
+            made: Ints = ask.asked if len(ask.levels) else ask.asked[:0]
+            for cell, new, part in zip(
+                ask.cut_cells[len(ask.cut_cells) - len(made) :].tolist(), made.tolist(), own, strict=False
             ):
-                before, whole = cells[int(cell)]
-                cells[int(cell)] = before - float(rows), whole - total
-                cells[int(new)] = float(rows), total
-                counts.append(before - float(rows))
-                sums.append(whole - total)
-            if not made:
-                cells[0] = float(groups.rows[0]), own[0]
-    return np.array(counts), np.stack(sums)
+                cells[cell] = cells[cell].subtract(part)
+                cells[new] = part
+                found.append(cells[cell])
+            if not len(made):
+                cells[0] = own[0]
+    return found
