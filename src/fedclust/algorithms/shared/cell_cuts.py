@@ -20,8 +20,12 @@ from fedclust.core.ring import Exact
 from fedclust.core.types import Floats
 
 FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
+FAR_CELLS = 12  # so many cells more than are wanted are made to part few far rows from the others
 LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
 SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
+
+
+Path = tuple[int, ...]  # from the root: the number of the part at each cut
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class PartSums:
 class Cell:
     """One cell: its path from the root, its rows, and their sums and products along the axes."""
 
-    path: tuple[int, ...]
+    path: Path
     rows: float
     sums: Floats
     products: Floats | None  # of the pairs of axes in `product_pairs`
@@ -48,17 +52,22 @@ class Cell:
     is_final: bool = True
 
     @classmethod
-    def from_part(cls, path: tuple[int, ...], part: PartSums, inertia: float) -> Cell:
+    def from_part(cls, path: Path, part: PartSums, inertia: float) -> Cell:
         """A cell of these sums; the inertia is a guess until its products are measured."""
         products = None if part.products is None else part.products.to_floats()
         return cls(path, part.rows, part.sums.to_floats(), products, part, inertia)
+
+    def divide(self, parts: Sequence[PartSums]) -> list[Cell]:
+        """The cells of those parts that have rows."""
+        some = [(j, part) for j, part in enumerate(parts) if part.rows > 0]
+        return [Cell.from_part((*self.path, j), part, self.inertia / len(some)) for j, part in some]
 
     @property
     def mean(self) -> Floats:
         return self.sums / self.rows
 
     @property
-    def rank(self) -> tuple[float, tuple[int, ...]]:
+    def rank(self) -> tuple[float, Path]:
         """The widest cell comes first."""
         return -self.inertia, self.path
 
@@ -81,7 +90,7 @@ class Cut:
         return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
 
 
-Cuts = dict[tuple[int, ...], Cut]
+Cuts = dict[Path, Cut]
 
 
 def measure_cells(cells: Sequence[Cell]) -> None:
@@ -107,19 +116,23 @@ def measure_cells(cells: Sequence[Cell]) -> None:
 
 
 def plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
-    """Which cells are cut next and how, and whether that makes as many cells as are wanted."""
-    room = most - len(leaves)
+    """Which cells are cut next and how, and whether no further cuts are expected.
+
+    A cell with much more than its share of the inertia has far rows: it is cut in four even if there are cells enough,
+    and the parts' products are needed, because most of its parts may be empty.
+    """
+    room, spare = most - len(leaves), most + FAR_CELLS - len(leaves)
     threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
     able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
     plan: list[tuple[Cell, Cut]] = []
     for cell in sorted(able, key=lambda cell: cell.rank):
-        if room <= 0:
+        wide = cell.inertia > FOUR_WAYS * threshold
+        if spare < MAX_PARTS - 1 or (room <= 0 and not wide):
             break
-        four = cell.rows >= 4 * floor and room >= 3 and cell.inertia > FOUR_WAYS * threshold
-        cut = _make_cut(cell, in_four=four)
+        cut = _make_cut(cell, in_four=cell.rows >= 4 * floor and wide)
         plan.append((cell, cut))
-        room -= cut.part_count - 1
-    return plan, room <= 0
+        room, spare = room - cut.part_count + 1, spare - cut.part_count + 1
+    return plan, room <= 0 and not (plan and plan[0][0].inertia > FOUR_WAYS * threshold)
 
 
 def _make_cut(cell: Cell, *, in_four: bool) -> Cut:
@@ -139,12 +152,6 @@ def last_part(cell: PartSums, parts: Sequence[PartSums]) -> PartSums:
         rows, sums = rows - part.rows, _subtract(sums, part.sums)
         products = None if products is None or part.products is None else _subtract(products, part.products)
     return PartSums(rows, sums, products)
-
-
-def join_parts(one: PartSums, other: PartSums) -> PartSums:
-    """The sums of two parts together."""
-    products = None if one.products is None or other.products is None else one.products + other.products
-    return PartSums(one.rows + other.rows, one.sums + other.sums, products)
 
 
 def _subtract(whole: Exact, part: Exact) -> Exact:
