@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         ShellsQuestion,
     )
     from fedclust.questions.choice_of_k.contingency_tables import PairsQuestion, Partition
+    from fedclust.questions.choice_of_k.floored_questions import CellSumsQuestion, PlainComponentsQuestion
+    from fedclust.questions.choice_of_k.whole_table_questions import HalvesQuestion, RepeatsQuestion
 
 MAX_NUMBER = 2.0**130  # places and directions in a choice say which rows are counted, and are no units
 MAX_UNIT = 4096
@@ -129,6 +131,30 @@ def fits_components(terms: StudyTerms, ask: ComponentsQuestion) -> bool:
 def fits_component_sums(terms: StudyTerms, ask: ComponentSumsQuestion) -> bool:
     """The sums of different components of these sets."""
     return fits_components(terms, ask) and is_subset(ask.asked, sum(len(one.offsets) for one in ask.sets))
+
+
+def fits_cell_sums(terms: StudyTerms, ask: CellSumsQuestion) -> bool:
+    """Different cells of the tree, and products of some of their numbers."""
+    return fits_cells(terms, ask) and is_subset(ask.squared, ask.row_map.axes.shape[1])
+
+
+def fits_plain_components(terms: StudyTerms, ask: PlainComponentsQuestion) -> bool:
+    """Different components, and products of some of their numbers."""
+    return fits_component_sums(terms, ask) and is_subset(ask.squared, ask.row_map.axes.shape[1])
+
+
+def fits_repeats(terms: StudyTerms, ask: RepeatsQuestion) -> bool:
+    """Hashes of the columns' values."""
+    return fits_choice(terms, ask)
+
+
+def fits_halves(terms: StudyTerms, ask: HalvesQuestion) -> bool:
+    """Products of the columns that a choice uses, each over a half of the rows."""
+    return (
+        is_vector(ask.flagged, len(ask.columns))
+        and _limits(terms).columns >= len(ask.columns)
+        and fits_choice(terms, ask)
+    )
 
 
 def fits_shared_rows(terms: StudyTerms, ask: SharedRowsQuestion) -> bool:

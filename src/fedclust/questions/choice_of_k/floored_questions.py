@@ -16,6 +16,7 @@ from fedclust.core.effects import handler
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints, Units
 from fedclust.kernels.units import bounds_above, unit_of
+from fedclust.questions.choice_of_k.choice_contracts import fits_cell_sums, fits_plain_components
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments, GroupTally, mapped_rows
 from fedclust.questions.choice_of_k.component_questions import ComponentSumsQuestion
 
@@ -48,7 +49,7 @@ def _units(wide: Floats, squared: Ints) -> tuple[Units, Units]:
     return unit_of(bounds_above(wide) + 1), unit_of(bounds_above(wide[i] * wide[j]) + 1)
 
 
-@handler(releases=GroupMoments)
+@handler(releases=GroupMoments, contract=fits_cell_sums)
 def cell_sums(site: Site, ask: CellSumsQuestion) -> GroupMoments:
     """How many rows are in each cell, the sums of their numbers, some products of numbers, and the counts of flags."""
     place_of = np.full(len(ask.places) + 1, len(ask.asked))
@@ -60,7 +61,7 @@ def cell_sums(site: Site, ask: CellSumsQuestion) -> GroupMoments:
     return tally.release()
 
 
-@handler(releases=GroupMoments)
+@handler(releases=GroupMoments, contract=fits_plain_components)
 def component_sums(site: Site, ask: PlainComponentsQuestion) -> GroupMoments:
     """For the components that are asked for, the same numbers as for cells."""
     starts = np.cumsum([0, *(len(one.offsets) for one in ask.sets)])

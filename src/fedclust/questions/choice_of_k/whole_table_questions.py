@@ -22,6 +22,7 @@ from fedclust.core.types import Bools, Floats, Ints, Limbs, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.row_sample import hash_rows, hash_values
 from fedclust.kernels.units import bounds_above, unit_of
+from fedclust.questions.choice_of_k.choice_contracts import fits_halves, fits_repeats
 from fedclust.questions.choice_of_k.choice_questions import (
     CHUNK_VALUES,
     ChoiceQuestion,
@@ -50,7 +51,7 @@ def _rows_behind_bits(site: Site, ask: RepeatsQuestion) -> Floats:
     return row_count(site, ask)
 
 
-@handler(releases=HashBits, row_weights=_rows_behind_bits)
+@handler(releases=HashBits, row_weights=_rows_behind_bits, contract=fits_repeats)
 def count_hash_bits(site: Site, ask: RepeatsQuestion) -> HashBits:
     """How many values of each column have each bit of their hash."""
     found = np.zeros((len(ask.columns), HASH_BITS), np.int64)
@@ -105,7 +106,7 @@ class HalfProducts(Release):
     )
 
 
-@handler(releases=HalfProducts, row_weights=_rows_behind_halves)
+@handler(releases=HalfProducts, row_weights=_rows_behind_halves, contract=fits_halves)
 def half_products(site: Site, ask: HalvesQuestion) -> HalfProducts:
     """The products of each two columns over a half of the rows."""
     i, j = np.triu_indices(len(ask.reach), 1)
