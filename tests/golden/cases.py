@@ -22,6 +22,7 @@ from fedclust.core.errors import FedclustError
 from fedclust.core.ring import Exact
 from fedclust.kernels import _backend
 from fedclust.privacy import row_noise
+from fedclust.privacy.verified.transcript import confirm_model
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k.centers_for_each_k import grow_centers
 from fedclust.questions.choice_of_k.choice import choose_groups
@@ -1038,6 +1039,20 @@ def chosen_floored() -> dict[str, Any]:
     return {"k": found.k, "model": parts_of(found.model, CENTRES), "document": described(found.model, fed)}
 
 
+def verified_fits() -> None:
+    add("verified/fuzzy-c-means", verified_fit)
+    SCENARIOS.append((verified_fit, False, ()))
+
+
+def verified_fit() -> dict[str, Any]:
+    """What a verified run asks of its sites besides; the sites of this process replay nothing."""
+    fed = rows_fed(**MODES["secure"])
+    fed._aggregator._secure.verified = True
+    model = fc.FuzzyCMeans(3, init=START, max_iter=3, tol=None).fit(fed)
+    fed.run(confirm_model(bytes(range(32))))
+    return parts_of(model, CENTRES)
+
+
 # --- Handlers --------------------------------------------------------------------------------------------------------
 
 MASKS = "keys, shares and masks are fresh in each run"
@@ -1072,6 +1087,8 @@ RANDOM: dict[str, dict[str, str]] = {  # by handler, what of it is random by nat
     "floored_opening.hide_counts_from_coordinator": {"answer": COUNTS},
     "floored_opening.open_moments": {"question": COUNTS, "memory": COUNTS},
     "fcac_summaries.summaries": {"memory": TOLD},
+    "group_key.send_group_key": {"answer": MASKS},
+    "group_key.receive_group_key": {"question": MASKS},
     "vertical_labels.move": {"memory": SHARES},
     "vertical_labels.finish": {"answer": SHARES, "question": SHARES, "memory": SHARES},
 }
@@ -1139,3 +1156,4 @@ private_models()
 deep_models()
 drawn_rows()
 floored_fits()
+verified_fits()

@@ -225,7 +225,7 @@ class SiteServer:
         """Store what must be known again if the answer is asked again, and the model of a verified run that ends."""
         if isinstance(answer, Keep):
             self._keep_with_answer(call, handler, answer, sealed)
-        if handler is finish and self._verified is not None:
+        if handler.name == finish.name and self._verified is not None:
             self._verified.store_model()
         self._last_answer = (call.run, call.step, call.digest, sealed)
 
