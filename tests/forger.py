@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from dataclasses import replace
 
 import numpy as np
@@ -20,10 +21,20 @@ def forged(question, note=None):
         for field, how, other in forged(wire.decode(note, question.note)):
             yield field, how, replace(question, note=wire.encode(other))
         return
+    hints = typing.get_type_hints(type(question))
     for field in dataclasses.fields(question):
         value = vars(question)[field.name]
-        for name, how, other in _forged_values(value):
+        absent = _arrays_of_hint(str(hints[field.name])) if value is None else ()
+        for name, how, other in (*_forged_values(value), *absent):
             yield f"{field.name}{name}", how, replace(question, **{field.name: other})
+
+
+def _arrays_of_hint(hint):
+    """Arrays in place of one that is left out."""
+    if "float64" in hint:
+        yield from (("", "given", np.full(shape, 0.5)) for shape in ((1,), (2,), (3, 1), (3, 2)))
+    elif "int64" in hint:
+        yield from (("", "given", np.arange(count)) for count in (1, 2, 3))
 
 
 def _forged_values(value):

@@ -72,7 +72,6 @@ def study_terms(study: Study, columns: Sequence[str]) -> StudyTerms:
         given=None if given is None else np.ascontiguousarray(given[:, place]),
         seeds=range(seed, seed + max(restarts, draws if start == "box" else 1)),
         fits=fits,
-        takes_rounds=True,
         candidates=max(draws, CROSSINGS if settings.get("n_init") == "auto" else 1),
         start_cells=max_cells(most),
         opening_floor=int(settings["floor"]) if settings.get("opening") == "floored" else 0,

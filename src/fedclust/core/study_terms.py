@@ -46,7 +46,6 @@ class StudyTerms:
     given: Floats | None = None  # initial centres that the study lists, in this site's columns
     seeds: range = range(1)
     fits: int = 1  # how often the method is fitted at most
-    takes_rounds: bool = False  # whether a later run continues with further rows
     candidates: int = 1  # sets of initial centres that are compared at once
     start_cells: int = 1  # of the tree that initial centres come from
     opening_floor: int = 0  # rows by which opened sums differ; 0: every sum is opened

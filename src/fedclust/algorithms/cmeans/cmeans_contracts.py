@@ -169,7 +169,7 @@ def fits_placement(terms: StudyTerms, ask: CenterPlacement) -> bool:
     if terms.split != "columns" or terms.start == "given":
         return False
     if ask.rows is not None:
-        drawn = terms.start != "box" and not terms.labels_only and ask.uniforms is None and ask.low is None
+        drawn = terms.start != "box" and not terms.labels_only and ask.uniforms is ask.low is ask.high is None
         return (
             drawn
             and ask.rows.ndim == 1

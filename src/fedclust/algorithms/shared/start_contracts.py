@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from fedclust.algorithms.shared.initial_centers import StartQuestion
 
+NARROWEST_WITH_SKETCH, WIDEST_WITH_PRODUCTS = 16, 40  # columns: in between it depends on K how axes are found
 MAX_TREE_AXES = 10  # principal axes, and the further columns of a sketch
 MAX_CELL_PARTS = 8  # cells that a tree has in all, and parts that it asks for, for each cell that it ends with
 MAX_KINDS = 4  # ways to cut a cell
@@ -69,7 +70,9 @@ def fits_scatter(terms: StudyTerms, ask: ScatterQuestion) -> bool:
     if not (is_sample(terms, ask) and is_reach(terms, ask.view, ask.mean, ask.reach)):
         return False
     directions, rare = ask.directions, is_subset(ask.rare, terms.columns)
-    return rare and (directions is None or _are_directions(terms, directions))
+    if directions is None:
+        return rare and terms.columns < WIDEST_WITH_PRODUCTS
+    return rare and terms.columns >= NARROWEST_WITH_SKETCH and _are_directions(terms, directions)
 
 
 def _are_directions(terms: StudyTerms, axes: Array) -> bool:
