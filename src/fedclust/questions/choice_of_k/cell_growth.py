@@ -238,11 +238,11 @@ def _cells_question(  # noqa: PLR0917
     frame: ChoiceFrame, levels: Ints, cut_cells: Ints, directions: Floats, places: Floats, asked: Ints
 ) -> CellsQuestion:
     """The question for the sums of cells of a tree; with a floor, without products that could show single rows."""
-    coordinates = frame.geometry.weights, frame.geometry.embedding
-    tree = levels, cut_cells, directions, places, asked
+    own, weights, embedding = frame.fields, frame.geometry.weights, frame.geometry.embedding
     if frame.spread is None:
-        return CellsQuestion(*frame.fields, *coordinates, *tree)
-    return CellSumsQuestion(*frame.fields, *coordinates, *tree, frame.spread.squared)
+        return CellsQuestion(*own, weights, embedding, levels, cut_cells, directions, places, asked)
+    squared = frame.spread.squared
+    return CellSumsQuestion(*own, weights, embedding, levels, cut_cells, directions, places, asked, squared)
 
 
 def _ask_sums(ask: CellsQuestion) -> Protocol[GroupMoments]:

@@ -311,7 +311,7 @@ class GroupTally:
         for k, (start, end) in enumerate(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)):
             if end > start:
                 own = numbers[:, start:end]
-                terms = np.concatenate([own, own[i] * own[j]])
+                terms = np.ascontiguousarray(np.concatenate([own, own[i] * own[j]]))
                 self.rows[k] += end - start
                 exact_sums.add_in_place(self.found[k], exact_sums.exact_totals(terms, self.units))
                 self.flags[k] += flags[:, start:end].sum(axis=1).astype(np.int64)
