@@ -22,14 +22,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.cmeans.cell_comparisons import count_comparisons, count_differences
 from fedclust.algorithms.cmeans.exact_rounds import pull_is_plausible
 from fedclust.algorithms.cmeans.opened_cells import (
     MAX_PARTITIONS,
     OpenedPartition,
     Partition,
     check_partitions,
-    count_comparisons,
-    count_differences,
     nearest_partition,
     select_blocks,
 )
@@ -93,7 +92,7 @@ class FloorQuestion(ViewedQuestion):
     @property
     def shape(self) -> tuple[int, int]:
         """How many cells there are, and with how many each is compared."""
-        return self.partition.cells, count_comparisons(self.partition.cells, self.earlier)
+        return self.partition.cells, count_comparisons(self.partition, self.earlier)
 
     @property
     def is_small(self) -> bool:
