@@ -140,7 +140,7 @@ def _cell_paths(partition: Partition) -> list[_Path]:
     cuts = ARRAYS_OF_CUTS[partition.kind]
     rest = {name: values for name, values in arrays.items() if name not in {*cuts, "groups"}}
     root = hashlib.sha256(wire.encode(Partition(partition.kind, partition.view, rest, 0))).digest()
-    paths = {0: (root,)}
+    paths: dict[int, _Path] = {0: (root,)}
     if partition.kind == "tree":
         for at, cell in enumerate(arrays["cells"].tolist()):
             parent = paths.pop(cell)

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.app.audit.recovered_rows import all_cells
 from fedclust.app.audit.replay import RunHistory
+from fedclust.app.audit.row_tags import RowTags
 from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
-from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
+from fedclust.privacy.attacks.cell_differences import rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
-from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
 ATTACK_TITLES = {
     "a": "one site's sums, compared between rounds",
@@ -98,10 +99,11 @@ def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) 
         return []
     rows = np.concatenate(list(history.rows.values()))
     owners = np.repeat(list(history.rows), [len(own) for own in history.rows.values()])
-    cells = [*opened_cells(sums), *(cells_of_choice(history.groups, rows) if sums else ())]
+    tags = RowTags.draw(rows)
+    cells = all_cells(sums, history.groups if sums else (), tags)
     if not cells:
         return []
-    shown = rows_by_differences([*cells, CellSums.of_all_rows(rows)], rows)
+    shown = rows_by_differences(cells, rows, tags.tags)
     exact, sites = int(shown.sum()), tuple(sorted(set(owners[shown].tolist())))
     sentence = (
         f"{_format_row_count(exact)} can be computed exactly from two or three sums, by whoever knows which to take."

@@ -6,12 +6,12 @@ cell that was not asked for counts as well, if it is the difference of two other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from fedclust.core.types import Floats
-from fedclust.privacy.attacks.cell_differences import CellSums
+from fedclust.privacy.attacks.cell_differences import CellSums, CellTags
 from fedclust.questions.choice_of_k.cell_growth import group_sums
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments
 from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion
@@ -19,11 +19,19 @@ from fedclust.questions.choice_of_k.component_questions import ComponentsQuestio
 OpenedGroups = Sequence[tuple[CellsQuestion | ComponentsQuestion, GroupMoments]]
 
 
-def cells_of_choice(opened: OpenedGroups, rows: Floats) -> list[CellSums]:
+FindGroupTags = Callable[[CellsQuestion | ComponentsQuestion, GroupMoments], CellTags]
+"""Finds the tags of the cells or components of one question."""
+
+
+def _find_no_tags(ask: CellsQuestion | ComponentsQuestion, answer: GroupMoments) -> CellTags:  # noqa: ARG001 no rows
+    return CellTags.unknown(answer.rows.shape[0])
+
+
+def cells_of_choice(opened: OpenedGroups, rows: Floats, find_tags: FindGroupTags = _find_no_tags) -> list[CellSums]:
     """Return the cells and components of one choice of K over rows without missing values."""
     if not opened:
         return []
-    counts, sums = _all_groups(opened)
+    counts, sums, tags = _all_groups(opened, find_tags)
     ask, width = opened[0][0], rows.shape[1]
     low, high = rows.min(axis=0), rows.max(axis=0)
     of_column = np.eye(width)[ask.columns]
@@ -38,13 +46,13 @@ def cells_of_choice(opened: OpenedGroups, rows: Floats) -> list[CellSums]:
     upper = np.where(high > low, low / np.where(high > low, high - low, 1.0), 0.0)[flagged]
     some = counts > 0
     moved = sums[some] + counts[some][:, None] * np.concatenate([offset, upper])
-    return [CellSums(counts[some].astype(np.int64), moved, combinations)]
+    return [CellSums(counts[some].astype(np.int64), moved, combinations, tags[some])]
 
 
-def _all_groups(opened: OpenedGroups) -> tuple[Floats, Floats]:
-    """The number of rows and the sums of all groups, and of the cells that are what a cut leaves."""
-    counts, sums = list[float](), list[Floats]()
-    cells: dict[int, tuple[float, Floats]] = {}
+def _all_groups(opened: OpenedGroups, find_tags: FindGroupTags) -> tuple[Floats, Floats, CellTags]:
+    """The number of rows, the sums and the tags of all groups, and of the cells that are what a cut leaves."""
+    counts, sums, tags = list[float](), list[Floats](), list[CellTags]()
+    cells: dict[int, tuple[float, Floats, CellTags]] = {}
     for ask, answer in opened:
         if isinstance(ask, CellsQuestion) and cells and len(ask.levels) < len(cells):
             continue  # asked again as padding
@@ -55,16 +63,16 @@ def _all_groups(opened: OpenedGroups) -> tuple[Floats, Floats]:
         own = np.concatenate([numbers, groups.counts], axis=1)
         counts += groups.rows.tolist()
         sums += list(own)
+        tags.append(found := find_tags(ask, answer))
         if isinstance(ask, CellsQuestion):
             made = len(ask.asked) if len(ask.levels) else 0
-            for cell, new, rows, total in zip(
-                ask.cut_cells[len(ask.cut_cells) - made :], ask.asked[:made], groups.rows, own, strict=False
-            ):
-                before, whole = cells[int(cell)]
-                cells[int(cell)] = before - float(rows), whole - total
-                cells[int(new)] = float(rows), total
-                counts.append(before - float(rows))
-                sums.append(whole - total)
+            new_cells = [(float(groups.rows[at]), own[at], found[at : at + 1]) for at in range(max(made, 1))]
+            for at, cell in enumerate(ask.cut_cells[len(ask.cut_cells) - made :].tolist()):
+                rest = tuple(whole - part for whole, part in zip(cells[cell], new_cells[at], strict=True))
+                cells[cell], cells[int(ask.asked[at])] = rest, new_cells[at]
+                counts.append(rest[0])
+                sums.append(rest[1])
+                tags.append(rest[2])
             if not made:
-                cells[0] = float(groups.rows[0]), own[0]
-    return np.array(counts), np.stack(sums)
+                cells[0] = new_cells[0]
+    return np.array(counts), np.stack(sums), CellTags.concatenate(tags)
