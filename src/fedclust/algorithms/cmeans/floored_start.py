@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from fedclust.algorithms.cmeans.floored_opening import FloorQuestion, Roles
 from fedclust.algorithms.cmeans.opened_cells import (
     Partition,
     group_cells,
-    group_leaves,
-    leaves_in_order,
     tree_partition,
     whole_table,
 )
@@ -34,7 +32,6 @@ class FlooredCells:
     floor: int
     roles: Roles
     record: OpeningRecord
-    leaves: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # the cells of a choice that means come from
     tree: Partition | None = None  # the cells of this start's own tree
 
     def known_cells(self, found: ColumnStatistics, seed: int) -> Protocol[CellMeans | None]:
@@ -44,13 +41,13 @@ class FlooredCells:
             return None
         answer = yield from total(leaf_sums, LeavesQuestion(self.view, partition))
         counts = answer.counts.to_floats()
-        self.leaves = np.flatnonzero(counts > 0)
-        rows = counts[self.leaves]
-        means = answer.sums.to_floats()[self.leaves] / rows[:, None]
+        leaves = np.flatnonzero(counts > 0)
+        rows = counts[leaves]
+        means = answer.sums.to_floats()[leaves] / rows[:, None]
         share = sample_share(float(found.counts.max()))
         frame = Frame(self.view, seed, share, found.mean, np.full(len(found.mean), np.inf))
         widths = np.tile(found.sd, (len(means), 1))
-        return CellMeans(frame, means, rows, np.eye(len(found.mean)), means - found.mean, widths)
+        return CellMeans(frame, means, rows, leaves, np.eye(len(found.mean)), means - found.mean, widths)
 
     def may_open_parts(self, ask: PartsQuestion) -> Protocol[Bools]:
         """Which of the parts that a question asks for may be opened."""
@@ -60,14 +57,15 @@ class FlooredCells:
         allowed, _ = yield from decide_openings(asked)
         return np.asarray(allowed[ask.asked], np.bool_)
 
-    def record_start(self, nearest: Ints, centers: int) -> None:
-        """Note which of the initial centres is nearest to the mean of each leaf, in the order of the leaves."""
-        if self.record.leaves is not None:
-            self.record.start = StartFacts(group_cells(self.record.leaves, self.leaves, nearest, centers))
-            return
-        if self.tree is not None:
-            self.record.add(self.tree, np.isin(np.arange(self.tree.cells), leaves_in_order(self.tree.arrays)))
-            self.record.start = StartFacts(group_leaves(self.tree, nearest, centers))
+    def record_start(self, cells: Ints, group_of_cell: Ints, centers: int) -> None:
+        """Note which of the initial centres is nearest to the mean of each cell, by the cell's number."""
+        partition = self.record.leaves
+        if partition is None:
+            if self.tree is None:
+                return
+            partition = self.tree
+            self.record.add(partition, np.isin(np.arange(partition.cells), cells))
+        self.record.start = StartFacts(group_cells(partition, cells, group_of_cell, centers))
 
     def record_parts(self, ask: PartsQuestion) -> None:
         """Note that the parts of a question have been opened."""

@@ -151,30 +151,11 @@ def tree_partition(ask: cell_sums.PartsQuestion) -> Partition:
     return Partition("tree", ask.view, arrays, int(ask.children.max(initial=0)) + 2)
 
 
-def group_leaves(tree: Partition, group_of_leaf: Ints, groups: int) -> Partition:
-    """Return the partition into groups of a tree's leaves, which come in the order of their paths from the root.
-
-    Rows that are in no leaf are in a cell of their own, the last one.
-    """
-    return group_cells(tree, leaves_in_order(tree.arrays), group_of_leaf, groups)
-
-
 def group_cells(partition: Partition, cells: Ints, group_of_cell: Ints, groups: int) -> Partition:
     """Return the partition into groups of cells; all other cells are in one more, the last one."""
     group_of = np.full(partition.cells, groups)
     group_of[cells] = group_of_cell
     return Partition(partition.kind, partition.view, {**partition.arrays, "groups": group_of}, groups + 1)
-
-
-def leaves_in_order(arrays: Mapping[str, Array]) -> Ints:
-    """The numbers of a tree's leaves, in the order of their paths from the root."""
-    children = dict(zip(arrays["cells"].tolist(), arrays["children"].tolist(), strict=True))
-
-    def leaves(cell: int) -> list[int]:
-        parts = children.get(cell)
-        return [cell] if parts is None else [leaf for part in parts if part > 0 for leaf in leaves(part)]
-
-    return np.array(leaves(0))
 
 
 def whole_table(view: View) -> Partition:

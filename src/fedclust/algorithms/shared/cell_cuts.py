@@ -24,6 +24,9 @@ LONG = 3.0  # ... into slices along its first axis if that variance is above so 
 SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
 
 
+Path = tuple[int, ...]  # from the root: the number of the part at each cut
+
+
 @dataclass(frozen=True)
 class PartSums:
     """A part's number of rows, and the exact sums of its rows and of their products along the axes."""
@@ -37,7 +40,7 @@ class PartSums:
 class Cell:
     """One cell: its path from the root, its rows, and their sums and products along the axes."""
 
-    path: tuple[int, ...]
+    path: Path
     rows: float
     sums: Floats
     products: Floats | None  # of the pairs of axes in `product_pairs`
@@ -48,17 +51,22 @@ class Cell:
     is_final: bool = True
 
     @classmethod
-    def from_part(cls, path: tuple[int, ...], part: PartSums, inertia: float) -> Cell:
+    def from_part(cls, path: Path, part: PartSums, inertia: float) -> Cell:
         """A cell of these sums; the inertia is a guess until its products are measured."""
         products = None if part.products is None else part.products.to_floats()
         return cls(path, part.rows, part.sums.to_floats(), products, part, inertia)
+
+    def divide(self, parts: Sequence[PartSums]) -> list[Cell]:
+        """The cells of those parts that have rows."""
+        some = [(j, part) for j, part in enumerate(parts) if part.rows > 0]
+        return [Cell.from_part((*self.path, j), part, self.inertia / len(some)) for j, part in some]
 
     @property
     def mean(self) -> Floats:
         return self.sums / self.rows
 
     @property
-    def rank(self) -> tuple[float, tuple[int, ...]]:
+    def rank(self) -> tuple[float, Path]:
         """The widest cell comes first."""
         return -self.inertia, self.path
 
@@ -81,7 +89,7 @@ class Cut:
         return replace(self, kind=HALVES, directions=np.stack([self.directions[0], np.zeros_like(self.place)]))
 
 
-Cuts = dict[tuple[int, ...], Cut]
+Cuts = dict[Path, Cut]
 
 
 def measure_cells(cells: Sequence[Cell]) -> None:
@@ -139,12 +147,6 @@ def last_part(cell: PartSums, parts: Sequence[PartSums]) -> PartSums:
         rows, sums = rows - part.rows, _subtract(sums, part.sums)
         products = None if products is None or part.products is None else _subtract(products, part.products)
     return PartSums(rows, sums, products)
-
-
-def join_parts(one: PartSums, other: PartSums) -> PartSums:
-    """The sums of two parts together."""
-    products = None if one.products is None or other.products is None else one.products + other.products
-    return PartSums(one.rows + other.rows, one.sums + other.sums, products)
 
 
 def _subtract(whole: Exact, part: Exact) -> Exact:

@@ -24,8 +24,8 @@ from fedclust.algorithms.shared.cell_cuts import (
     Cut,
     Cuts,
     PartSums,
+    Path,
     drawing_widths,
-    join_parts,
     last_part,
     measure_cells,
     plan_cuts,
@@ -98,13 +98,15 @@ class Frame:
 class CellMeans:
     """The cells' means in the columns of the view, how many rows each stands for, and where to draw further points.
 
-    `places` are the leaves' means along the `axes` of the tree, the widest leaf first, and `widths` how far from them
-    points are drawn.
+    `numbers` are those of the leaves in the last question about parts, in the order of the means if these are the
+    leaves' own. `places` are the leaves' means along the `axes` of the tree, the widest leaf first, and `widths` how
+    far from them points are drawn.
     """
 
     frame: Frame
     means: Floats
     rows: Floats
+    numbers: Ints
     axes: Floats
     places: Floats
     widths: Floats
@@ -122,7 +124,7 @@ class CellOpening(Structural):
     def known_cells(self, found: ColumnStatistics, seed: int) -> Protocol[CellMeans | None]: ...
     def may_open_parts(self, ask: PartsQuestion) -> Protocol[Bools]: ...
     def record_parts(self, ask: PartsQuestion) -> None: ...
-    def record_start(self, nearest: Ints, centers: int) -> None: ...
+    def record_start(self, cells: Ints, group_of_cell: Ints, centers: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -156,14 +158,18 @@ def find_cells(
         start = yield from _find_root(frame, clusters)
     if not start.axes.shape[1] or start.root.rows < 1:
         return None
-    leaves = yield from _grow(frame, start, clusters, floor, opening)
+    leaves, cuts = yield from _grow(frame, start, clusters, floor, opening)
+    numbers, _ = _number_cells(cuts)
     means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
     weights = np.array([cell.rows for cell in leaves])
     if opening is None:  # refined cells nearly equal clusters, which then stay closed
         means, weights = yield from _refine(frame, means, weights, floor)
     widest = sorted(leaves, key=lambda cell: cell.rank)
     places = np.array([cell.mean for cell in widest])
-    return CellMeans(frame, means, weights, start.axes, places, drawing_widths(start.root, widest))
+    widths = drawing_widths(start.root, widest)
+    return CellMeans(
+        frame, means, weights, np.array([numbers[cell.path] for cell in leaves]), start.axes, places, widths
+    )
 
 
 def _reach(view: View, found: ColumnStatistics, *, everyone: bool) -> Floats:
@@ -217,8 +223,13 @@ def _sketch(frame: Frame, directions: Floats) -> Protocol[tuple[float, Floats, F
     return rows, sums, answer.products.to_floats().T / max(rows, 1.0) - mean[:, None] * own
 
 
-def _grow(frame: Frame, start: _Start, clusters: int, floor: int, opening: CellOpening | None) -> Protocol[list[Cell]]:
-    """Cut cells until there are enough of them; the leaves, in the order of their paths."""
+def _grow(
+    frame: Frame, start: _Start, clusters: int, floor: int, opening: CellOpening | None
+) -> Protocol[tuple[list[Cell], Cuts]]:
+    """Cut cells until there are enough of them; the leaves that have rows, in the order of their paths, and all cuts.
+
+    A part without rows is no leaf, but its cut stays: the cuts are those that sites were asked about.
+    """
     most = max_cells(clusters, decided=opening is not None)
     measure_cells([start.root])
     leaves, cuts = [start.root], Cuts()
@@ -229,18 +240,15 @@ def _grow(frame: Frame, start: _Start, clusters: int, floor: int, opening: CellO
         parts, made = yield from _cut_cells(
             frame, start.axes, cuts, plan, floor=floor, opening=opening, with_products=not is_last
         )
-        born = []
+        cuts |= made
+        born: list[Cell] = []
         for cell, _ in plan:
-            if cell.path not in made:
-                cell.is_final = True
-                continue
-            cuts[cell.path] = made[cell.path]
-            leaves.remove(cell)
-            own = parts[cell.path]
-            born += [Cell.from_part((*cell.path, j), part, cell.inertia / len(own)) for j, part in enumerate(own)]
+            cell.is_final = True
+            if own := cell.divide(parts.get(cell.path, [])):
+                leaves = [*(leaf for leaf in leaves if leaf is not cell), *own]
+                born += own if len(own) > 1 else []  # a part with all rows is not cut again
         measure_cells(born)
-        leaves += born
-    return sorted(leaves, key=lambda cell: cell.path)
+    return sorted(leaves, key=lambda cell: cell.path), cuts
 
 
 def _cut_cells(
@@ -252,11 +260,11 @@ def _cut_cells(
     floor: int,
     opening: CellOpening | None,
     with_products: bool,
-) -> Protocol[tuple[dict[tuple[int, ...], list[PartSums]], Cuts]]:
+) -> Protocol[tuple[dict[Path, list[PartSums]], Cuts]]:
     """The sums of the parts of each cell that can be cut, and how it was cut.
 
-    A cell with a part of too few rows is cut in halves; if one of these is too small too, it stays whole. Only of the
-    root every part is asked for.
+    With a floor, a part has no row or enough. Otherwise the cell is cut in halves; if one of these is too small too,
+    it stays whole. Only of the root every part is asked for.
     """
     wanted = {cell.path: cut for cell, cut in plan}
     if opening is not None:
@@ -270,19 +278,13 @@ def _cut_cells(
     )
     if opening is not None:
         opening.record_parts(_parts_question(frame, axes, cuts, wanted, every_part=True))
-    found: dict[tuple[int, ...], list[PartSums]] = {}
-    made: Cuts = {}
+    found: dict[Path, list[PartSums]] = {}
     for cell, _ in plan:
-        if (cut := wanted.get(cell.path)) is None:
-            continue
-        own = list(islice(answer, cut.part_count - (cell.exact is not None)))
-        if cell.exact is not None:
-            own.append(last_part(cell.exact, own))
-        if cut.part_count > 2 and min(part.rows for part in own) < floor:
-            own, cut = [join_parts(*own[:2]), join_parts(*own[2:])], cut.as_halves()
-        if min(part.rows for part in own) >= floor:
-            found[cell.path], made[cell.path] = own, cut
-    return found, made
+        if cell.path in wanted:
+            found[cell.path] = list(islice(answer, wanted[cell.path].part_count - (cell.exact is not None)))
+            if cell.exact is not None:
+                found[cell.path].append(last_part(cell.exact, found[cell.path]))
+    return found, wanted
 
 
 def _ask_parts(question: PartsQuestion, *, with_products: bool) -> Protocol[Iterator[PartSums]]:
@@ -312,9 +314,9 @@ def _cuts_above_floor(
     for cell, cut in plan:
         own, counts = counts[: cut.part_count - 1], counts[cut.part_count - 1 :]
         own = [*own, cell.rows - sum(own)]
-        if cut.part_count > 2 and min(own) < floor:
+        if cut.part_count > 2 and any(0 < rows < floor for rows in own):
             own, cut = [own[0] + own[1], own[2] + own[3]], cut.as_halves()  # noqa: PLW2901
-        if min(own) >= floor:
+        if not any(0 < rows < floor for rows in own):
             out[cell.path] = cut
     return out
 
@@ -342,12 +344,8 @@ def _cuts_that_may_open(frame: Frame, axes: Floats, cuts: Cuts, wanted: Cuts, op
 def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_part: bool) -> PartsQuestion:
     """The question for the parts that new cuts make; of each cell all parts, or all but the last."""
     whole = {**cuts, **new}
-    paths = sorted(whole, key=lambda path: (len(path), path))
-    numbers: dict[tuple[int, ...], int] = {(): 0}
-    children = np.full((len(paths), MAX_PARTS), -1, np.int32)
-    for at, path in enumerate(paths):
-        for j in range(whole[path].part_count):
-            children[at, j] = numbers[(*path, j)] = len(numbers)
+    paths = _paths_in_order(whole)
+    numbers, children = _number_cells(whole)
     asked = [numbers[(*path, j)] for path, cut in new.items() for j in range(cut.part_count - (not every_part))]
     return PartsQuestion(
         *frame.sample,
@@ -361,6 +359,21 @@ def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_
         children=children,
         asked=_numbers(asked),
     )
+
+
+def _paths_in_order(cuts: Cuts) -> list[Path]:
+    """The cells that are cut, each after the one that it is a part of."""
+    return sorted(cuts, key=lambda path: (len(path), path))
+
+
+def _number_cells(cuts: Cuts) -> tuple[dict[Path, int], Units]:
+    """The number of each cell in a question about these cuts, and those of the parts of each cell that is cut."""
+    numbers: dict[Path, int] = {(): 0}
+    children = np.full((len(cuts), MAX_PARTS), -1, np.int32)
+    for at, path in enumerate(_paths_in_order(cuts)):
+        for j in range(cuts[path].part_count):
+            children[at, j] = numbers[(*path, j)] = len(numbers)
+    return numbers, children
 
 
 def _numbers(values: object) -> Units:

@@ -151,7 +151,7 @@ def _centers_from_cells(
         chosen = yield from choose(cells)
     if ask.opening is not None and chosen.objective is not None:
         nearest, _ = distances.nearest_centers(np.ascontiguousarray(cells.means.T), chosen.centers)
-        ask.opening.record_start(np.asarray(nearest, np.int64), ask.count)
+        ask.opening.record_start(cells.numbers, np.asarray(nearest, np.int64), ask.count)
     return StartCenters(chosen.centers, missing)
 
 
