@@ -42,7 +42,7 @@ def test_every_cell_has_its_rows_tag_and_no_row_that_follows_is_lost(opening, k)
 
 def test_whole_numbers_that_equal_a_difference_by_chance_are_no_recovered_rows():
     X = np.rint(np.random.default_rng(0).gamma(2, 15, 400))[:, None]
-    checked, plain, _ = rows_with_and_without_tags(listen_to_study(X, "floored", k=5), X)
+    checked, plain, _ = rows_with_and_without_tags(listen_to_study(X, "floored"), X)
     assert plain.sum() > 100
     assert not checked.any()
 

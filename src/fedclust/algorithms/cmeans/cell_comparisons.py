@@ -28,8 +28,9 @@ def count_differences(site: Site, partition: Partition, earlier: Sequence[Opened
 
     Each cell is compared with the cell without rows and, of each earlier partition, with each opened cell, with all
     rows but those of that cell and, if there are few cells, with the union of each two opened cells; of a tree, with
-    what any two opened cells have together or apart, and with what one of them and a cluster or component have so. If there are few new cells, the union of a cell with each cell
-    before it is compared with each opened cell, too. Where a comparison does not apply, the result is 0.
+    what any two opened cells have together or apart, and with what one of them and a cluster or component have so. If
+    there are few new cells, the union of a cell with each cell before it is compared with each opened cell, too. Where
+    a comparison does not apply, the result is 0.
     """
     own = label_rows(site, partition)
     sizes = np.bincount(own, minlength=partition.cells)

@@ -33,7 +33,7 @@ _Path = tuple[bytes, ...]
 
 @dataclass(frozen=True)
 class Tree:
-    """The last level of a tree, and sets of its cells (sets, cells): each opened cell, and each two together or apart."""
+    """The last level of a tree, and sets of its cells: each opened cell, and what each two have together or apart."""
 
     last: Partition
     opened: Bools

@@ -58,19 +58,19 @@ class RowTags:
         """Return the tags of the cells or components of one question of a choice of K."""
         counts = answer.rows.to_floats()
         if isinstance(ask, CellsQuestion):
-            return self._of_cells(self._labels(partition_of_cells(ask), ask.view), ask.asked, counts)
+            return self._of_cells(self._labels(partition_of_cells(ask)), ask.asked, counts)
         if not isinstance(ask, ComponentSumsQuestion):
             return CellTags.unknown(len(counts))
         found, first = list[CellTags](), 0
         for partition in component_partitions(ask):
             own = (ask.asked >= first) & (ask.asked < first + partition.cells - 1)
-            labels = self._labels(partition, ask.view)
+            labels = self._labels(partition)
             found.append(self._of_cells(labels, ask.asked[own] - first, counts[own]))
             first += partition.cells - 1
         return CellTags.concatenate(found)
 
-    def _labels(self, partition: Partition, view: View) -> Ints:
-        return partition.label_block(view.transform(np.ascontiguousarray(self.rows.T)))
+    def _labels(self, partition: Partition) -> Ints:
+        return partition.label_block(partition.view.transform(np.ascontiguousarray(self.rows.T)))
 
     def _of_cells(self, labels: Ints, numbers: Ints, counts: Floats) -> CellTags:
         most = max(int(labels.max(initial=-1)), int(numbers.max(initial=-1))) + 1
@@ -80,15 +80,16 @@ class RowTags:
 
 
 def _partition_of(seen: Observation) -> Partition | None:
-    """The partition whose cells a question is about, without the view."""
-    asked, no_view = seen.asked, View(np.zeros(0, np.int32))
+    """The partition whose cells a question is about."""
+    asked = seen.asked
+    view = View(np.zeros(0, np.int32), asked.get("origin"), asked.get("spread"))  # no bounds are needed here
     named = asked["asked"].partition if isinstance(asked.get("asked"), FloorQuestion) else asked.get("partition")
     if isinstance(named, Partition):
         return named
     if {*TREE_ARRAYS, "axes", "mean", "asked"} <= set(asked):
         arrays = {name: np.asarray(asked[name]) for name in (*TREE_ARRAYS, "axes", "mean")}
         arrays |= {name: np.array([asked[name]]) for name in ("seed", "share")}
-        return Partition("tree", no_view, arrays, int(arrays["children"].max(initial=0)) + 2)
+        return Partition("tree", view, arrays, int(arrays["children"].max(initial=0)) + 2)
     if seen.centers is None or asked.get("share", WHOLE_TABLE) < WHOLE_TABLE or float(asked.get("m", 1.0)) != 1:
         return None
-    return nearest_partition(no_view, seen.centers)
+    return nearest_partition(view, seen.centers)
