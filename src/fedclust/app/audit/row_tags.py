@@ -49,9 +49,7 @@ class RowTags:
         counts = counts[:, 0] if counts.ndim == 2 else counts
         numbered = isinstance(seen.asked.get("asked"), np.ndarray)
         numbers = seen.asked["asked"] if numbered else np.arange(len(counts))
-        labels = self._labels(
-            partition, View(np.zeros(0, np.int32), seen.asked.get("origin"), seen.asked.get("spread"))
-        )
+        labels = self._labels(partition)
         return self._of_cells(labels, numbers, counts)
 
     def of_groups(self, ask: CellsQuestion | ComponentsQuestion, answer: GroupMoments) -> CellTags:
