@@ -1,7 +1,7 @@
 """The iterations of k-means whose sums are opened only above a floor, and the notes on clusters that stayed closed.
 
-A cluster that was closed in every iteration is nearly the group of cells that its initial centre comes from. After the
-last iteration the sums of these groups are opened instead, if the sites allow it.
+A cluster that is closed in the first iteration is nearly the group of cells that its initial centre comes from. The
+sums of this group are opened instead, if the sites allow it.
 """
 
 from __future__ import annotations
@@ -89,11 +89,8 @@ class ClosedClusters:
     def observe(self, allowed: Bools) -> None:
         self.counts.append(int((~allowed).sum()))
 
-    def sentences(self, floor: int, before: Bools, ever: Bools) -> list[str]:
-        """Return what a reader of the result must know.
-
-        `before` says which clusters had been opened after the last iteration, and `ever` which have been in the end.
-        """
+    def sentences(self, floor: int, cells: Sequence[OpenedCell | None]) -> list[str]:
+        """Return what a reader of the result must know; `cells` are those that were opened last."""
         rounds = sum(count > 0 for count in self.counts)
         found = []
         if rounds:
@@ -103,12 +100,12 @@ class ClosedClusters:
                 "cluster's centre does not move, so the result is not that of exact k-means; it is the same however "
                 "the rows are spread."
             )
-        if (late := int((ever & ~before).sum())) > 0:
+        if (grouped := sum(cell is not None and cell.partition.has_groups for cell in cells)) > 0:
             found.append(
-                f"Clusters that stayed closed in every iteration: {late}. Their centres and sizes are those of the "
+                f"Clusters that stayed closed in every iteration: {grouped}. Their centres and sizes are those of the "
                 "groups of rows that their initial centres come from."
             )
-        if (never := int((~ever).sum())) > 0:
+        if (never := sum(cell is None for cell in cells)) > 0:
             found.append(
                 f"Clusters whose sums were never opened: {never}. They kept their initial centres, and their rows are "
                 "not counted, so the inertia is not known and is given as infinite. Ask for fewer clusters, or use "
@@ -147,7 +144,7 @@ def fit(
             break
         allowed, signature = yield from decide_openings(ask)
         closed.observe(allowed)
-        if tol is not None and not allowed.any():
+        if tol is not None and not allowed.any() and (number > 1 or facts is None):
             history.append(Round(number, 0.0, None))
             break
         sums = yield from total(open_moments, OpeningQuestion.from_verdict(ask, centers, allowed, signature))
@@ -155,17 +152,16 @@ def fit(
         known.update(partition, centers, allowed, sums)
         target, reseeded = places.reseed_empty(_round_result(known, allowed), centers, number)
         objective = math.fsum(known.scatter.tolist()) if allowed.all() else None
+        if number == 1 and facts is not None and not known.ever.all():
+            target = yield from _open_groups(view, target, facts, known, floor=floor, roles=roles, record=record)
         shift = frobenius(target - centers)
         centers = target
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol and not reseeded:
             break
-    before = known.ever
-    if facts is not None:
-        centers = yield from _open_groups(view, centers, facts, known, floor=floor, roles=roles, record=record)
     notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
-    notes.others += closed.sentences(floor, before, known.ever)
+    notes.others += closed.sentences(floor, known.cells)
     within = math.fsum(known.around_mean.tolist()) if known.ever.all() else math.inf
     return FlooredFitResult(
         centers, start, within, known.mass, tuple(history), tuple(notes.sentences()), tuple(known.cells)
@@ -182,9 +178,9 @@ def _open_groups(
     roles: Roles,
     record: OpeningRecord,
 ) -> Protocol[Floats]:
-    """The centres after the groups of cells of clusters that were never opened have been opened instead."""
+    """The centres after the groups of cells of clusters that have not been opened have been opened instead."""
     ask = FloorQuestion(view, facts.groups, record.earlier, floor, roles)
-    if known.ever.all() or not ask.is_small:
+    if not ask.is_small:
         return centers
     allowed, signature = yield from decide_openings(ask)
     wanted = np.append(~known.ever, False)  # not the rows of no group

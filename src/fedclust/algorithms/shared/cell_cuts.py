@@ -20,6 +20,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.types import Floats
 
 FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
+FAR_CELLS = 12  # so many cells more than are wanted are made to part few far rows from the others
 LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
 SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
 
@@ -115,19 +116,23 @@ def measure_cells(cells: Sequence[Cell]) -> None:
 
 
 def plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
-    """Which cells are cut next and how, and whether that makes as many cells as are wanted."""
-    room = most - len(leaves)
+    """Which cells are cut next and how, and whether no further cuts are expected.
+
+    A cell with much more than its share of the inertia has far rows: it is cut in four even if there are cells enough,
+    and the parts' products are needed, because most of its parts may be empty.
+    """
+    room, spare = most - len(leaves), most + FAR_CELLS - len(leaves)
     threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
     able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
     plan: list[tuple[Cell, Cut]] = []
     for cell in sorted(able, key=lambda cell: cell.rank):
-        if room <= 0:
+        wide = cell.inertia > FOUR_WAYS * threshold
+        if spare < MAX_PARTS - 1 or (room <= 0 and not wide):
             break
-        four = cell.rows >= 4 * floor and room >= 3 and cell.inertia > FOUR_WAYS * threshold
-        cut = _make_cut(cell, in_four=four)
+        cut = _make_cut(cell, in_four=cell.rows >= 4 * floor and wide)
         plan.append((cell, cut))
-        room -= cut.part_count - 1
-    return plan, room <= 0
+        room, spare = room - cut.part_count + 1, spare - cut.part_count + 1
+    return plan, room <= 0 and not (plan and plan[0][0].inertia > FOUR_WAYS * threshold)
 
 
 def _make_cut(cell: Cell, *, in_four: bool) -> Cut:

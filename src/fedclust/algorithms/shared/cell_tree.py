@@ -61,7 +61,7 @@ from fedclust.questions.standardisation import ColumnStatistics
 MAX_AXES = 8  # the tree lies in the span of so many principal axes
 OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
 MAX_WIDTH_OF_PRODUCTS = 4  # times the columns of the sketch: above, two sketches have fewer numbers than all products
-CELLS_PER_CLUSTER = 2.5
+CELLS_PER_CLUSTER, DECIDED_CELLS_PER_CLUSTER = 2.5, 4.0
 CELLS_PER_SQUARE, MAX_SQUARE_CELLS = 0.25, 100  # many clusters have many local optima
 MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
@@ -75,7 +75,9 @@ MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
 def max_cells(clusters: int, *, decided: bool = False) -> int:
     """How many cells are wanted for so many clusters; `decided` says that sites decide which cells are opened."""
-    more = 0 if decided else min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
+    if decided:
+        return int(min(DECIDED_CELLS_PER_CLUSTER * clusters, max(CELLS_PER_CLUSTER * clusters, MAX_SQUARE_CELLS))) + 1
+    more = min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
     return int(max(CELLS_PER_CLUSTER * clusters, more)) + 1
 
 

@@ -44,7 +44,6 @@ PARENTS = 5  # the best candidates so far, which are crossed
 MIN_CROSSED_CLUSTERS = 10  # fewer clusters have few local optima
 MAX_DECIDED_START_ASKS = MAX_DECIDED_TREE_ASKS + 5
 MAX_START_ASKS = MAX_TREE_ASKS + 5 + CROSSING_ROUNDS  # with the columns' statistics, and comparisons of candidates
-MIN_FLOORED_CELLS = 4  # with fewer cells of the floor's size for each centre, cells nearly equal clusters
 STUDY_CELL_FLOOR = 10  # rows behind every cell of a study
 
 
@@ -133,9 +132,6 @@ def _centers_from_cells(
     if ask.count == 1 or not (found.sd > 0).any():
         return StartCenters(same)
     known = None if ask.opening is None else (yield from ask.opening.known_cells(found, ask.seed))
-    small = ask.opening is not None and found.counts.max() < MIN_FLOORED_CELLS * ask.count * ask.floor
-    if known is None and small:
-        return StartCenters((yield from best_of_draws(view, _draws_around_mean(found, ask, rng), ask.seed)))
     cells = known or (
         yield from find_cells(
             view, found, ask.count, seed=ask.seed, floor=ask.floor, everyone=ask.everyone, opening=ask.opening
@@ -171,14 +167,6 @@ def _search_candidates(cells: CellMeans, ask: StartRequest, rng: np.random.Gener
             break
     objective, best = ranked[0]
     return Chosen(search.centers(best), objective if cells.frame.share >= WHOLE_TABLE else None)
-
-
-def _draws_around_mean(
-    found: standardisation.ColumnStatistics, ask: StartRequest, rng: np.random.Generator
-) -> list[Floats]:
-    """Candidates drawn uniformly within two standard deviations of the mean of each column."""
-    shape = (ask.count, len(found.mean))
-    return [found.mean + 2 * found.sd * rng.uniform(-1, 1, shape) for _ in range(ask.candidates)]
 
 
 def _choose_best(frame: Frame, candidates: Sequence[Floats], *, even_one: bool) -> Protocol[Chosen]:
