@@ -38,7 +38,7 @@ class FlooredFitResult(FitResult):
 
 @dataclass
 class OpenedSums:
-    """The sums of each cluster as they were last opened: its size, centre and scatter come from one cell, or from none."""
+    """The sums of each cluster as last opened: its size, its centre and its scatter come from one cell, or from none."""
 
     mass: Floats
     centers: Floats
@@ -87,16 +87,19 @@ class OpenedSums:
         for sums in (self.mass, self.scatter, self.around_mean):
             sums[clusters] = 0.0
 
-    def forget_surplus(self, most: float) -> None:
-        """Forget the cells that were opened first, until those of all clusters have no more rows than this together.
+    def forget_surplus(self, rows: int, floor: int) -> None:
+        """Forget cells until no row can count more than once, but for rows that may have moved.
 
-        Cells of one iteration have no row in common. Those of several ones must not count many rows twice.
+        Cells of one iteration have no row in common. Each cell that was opened before the newest ones may have fewer
+        rows than the floor in common with others. The cells that were opened first are forgotten first.
         """
-        left = most
+        left, newest = float(rows), self.iteration.max(initial=0)
         for cluster in np.argsort(-self.iteration, kind="stable").tolist():
-            if self.mass[cluster] > left:
+            moved = floor - 1 if self.iteration[cluster] < newest and self.mass[cluster] > 0 else 0
+            if self.mass[cluster] > left + moved:
                 self.forget(np.arange(len(self.mass)) == cluster)
-            left -= self.mass[cluster]
+            else:
+                left += moved - self.mass[cluster]
 
 
 TOO_MANY_CELLS_NOTE = (
@@ -138,9 +141,9 @@ class ClosedClusters:
             )
         if known.forgotten:
             found.append(
-                f"Clusters of which too little is known: {len(known.forgotten)}. Most rows of the sums that were opened "
-                "for them belong to other clusters by now, or they had no rows and were placed again. Their sizes are "
-                f"not known, {advice}"
+                f"Clusters of which too little is known: {len(known.forgotten)}. Most rows of the "
+                "sums that were opened for them belong to other clusters by now, or they had no rows and were placed "
+                f"again. Their sizes are not known, {advice}"
             )
         return found
 
@@ -197,7 +200,7 @@ def fit(
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol and not reseeded:
             break
-    known.forget_surplus(rows + (floor - 1) * len(centers))
+    known.forget_surplus(rows, floor)
     notes.note_empty_clusters(int((known.is_known & (known.mass <= 0)).sum()))
     notes.others += closed.sentences(floor, known)
     within = math.fsum(known.around_mean.tolist()) if known.is_known.all() else math.inf
