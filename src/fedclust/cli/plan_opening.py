@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fedclust.privacy.attacks.cell_differences import MAX_COMPARED_CELLS
+
 if TYPE_CHECKING:
     from fedclust.app.site_plan import SitePlan
 
@@ -44,9 +46,11 @@ def opening_sentences(found: SitePlan) -> Iterator[str]:
         rows = "1 row" if found.shown_rows == 1 else f"{found.shown_rows:,} rows"
         yield (
             f"In a rehearsal on this site's rows alone, the attacks in fedclust recover {rows} from everything that "
-            "the study opens. A run opens sums over all sites, so it can show other rows."
+            f"the study opens. They compare two or three sums at a time, of at most {MAX_COMPARED_CELLS:,} sums. A run "
+            "opens sums over all sites, so it can show other rows."
         )
     yield (
         f"A run opens at most {found.max_sums:,} sums of groups of rows, and no more rows than that, of all sites "
-        "together, follow from them by adding and subtracting."
+        "together, follow from these sums by adding and subtracting. This bound does not cover the sums of products, "
+        "the scatters and the counts of a choice of K and of the description."
     )

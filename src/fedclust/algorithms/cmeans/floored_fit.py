@@ -38,7 +38,7 @@ class FlooredFitResult(FitResult):
 
 @dataclass
 class OpenedSums:
-    """The sums of each cluster as last opened: its size, its centre and its scatter come from one cell, or from none."""
+    """The sums of each cluster as last opened: its size, its centre and its scatter come from one cell or from none."""
 
     mass: Floats
     centers: Floats
@@ -133,7 +133,15 @@ class ClosedClusters:
                 f"Clusters that stayed closed in every iteration: {grouped}. Their centres and sizes are those of the "
                 "groups of rows that their initial centres come from."
             )
-        advice = "so the inertia is not known and is given as infinite. Ask for fewer clusters, or use other initial centres."
+        advice = (
+            "so the inertia is not known and is given as infinite. Ask for fewer clusters, or use other initial "
+            "centres."
+        )
+        if not known.is_known.any():
+            found.append(
+                f"No cluster was found: the sum of no cluster could be opened above a floor of {floor} rows. The "
+                "centres are the initial ones. Use more rows, or a lower floor if all sites agree."
+            )
         if (never := int((~known.is_known).sum()) - len(known.forgotten)) > 0:
             found.append(
                 f"Clusters whose sums were never opened: {never}. They kept their initial centres, and their rows are "
