@@ -331,26 +331,40 @@ def test_a_partition_is_recorded_once_with_all_its_opened_cells():
 def test_the_test_finds_exactly_the_counts_between_one_and_the_floor(sites, floor):
     rng = np.random.default_rng(sites * 100 + floor)
     parts = rng.integers(0, 6, size=(sites, 5, 7)) * rng.integers(0, 2, size=(5, 7))
-    shared = floor_test.SharedSecret(b"s" * 32, b"q", sites)
+    residues = floor_test.Residues.for_counts(floor, sites)
+    shared = floor_test.SharedSecret(b"s" * 32, b"q", sites, residues)
     clipped = [floor_test.clip_counts(own, floor) for own in parts]
     hidden = [floor_test.hide_counts(own, floor, shared, place) for place, own in enumerate(clipped)]
     total = parts.sum(axis=0)
-    assert floor_test.count_forbidden(hidden).tolist() == ((total > 0) & (total < floor)).sum(axis=1).tolist()
+    assert residues.count_forbidden(hidden).tolist() == ((total > 0) & (total < floor)).sum(axis=1).tolist()
 
 
 def test_what_the_tester_sees_of_a_permitted_count_does_not_depend_on_the_count():
-    # With a fresh secret each time, the values for counts 0 and 30 have the same distribution: no zero, and a mean of
+    # With a fresh secret each time, the values for counts 0 and 20 have the same distribution: no zero, and a mean of
     # half the prime within five standard errors.
-    for count in (0, 30):
+    residues = floor_test.Residues.for_counts(10, 2)
+    for count in (0, 20):
         seen = []
         for trial in range(200):
-            shared = floor_test.SharedSecret(trial.to_bytes(32, "big"), b"q", 2)
+            shared = floor_test.SharedSecret(trial.to_bytes(32, "big"), b"q", 2, residues)
             parts = [np.array([[count]]), np.array([[0]])]
             hidden = [floor_test.hide_counts(own, 10, shared, place) for place, own in enumerate(parts)]
-            seen.append(sum(hidden) % floor_test.PRIME)
-        values = np.concatenate(seen).ravel() / floor_test.PRIME
+            seen.append(sum(hidden) % residues.prime)
+        values = np.concatenate(seen).ravel() / residues.prime
         assert values.min() > 0
         assert abs(values.mean() - 0.5) < 5 * (1 / 12) ** 0.5 / len(values) ** 0.5
+
+
+@pytest.mark.parametrize(("floor", "sites", "width"), [(10, 25, 1), (10, 26, 2), (200, 3, 2), (10_000, 4, 4)])
+def test_residues_are_as_short_as_the_counts_of_all_sites_permit(floor, sites, width):
+    residues = floor_test.Residues.for_counts(floor, sites)
+    values = np.array([[0, residues.prime - 1]])
+    assert len(residues.pack(values)) == 2 * width
+    assert residues.unpack(residues.pack(values), (1, 2)).tolist() == values.tolist()
+    shared = floor_test.SharedSecret(b"s" * 32, b"q", 2, residues)
+    most = floor * sites  # no site counts more than the floor
+    hidden = [floor_test.hide_counts(np.array([[own]]), floor, shared, place) for place, own in enumerate([most, 0])]
+    assert residues.count_forbidden(hidden).tolist() == [0]
 
 
 def test_a_site_of_a_floored_study_refuses_the_sums_of_every_cluster(tmp_path):

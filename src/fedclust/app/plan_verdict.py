@@ -16,6 +16,7 @@ from fedclust.app.plan_verification import verification_sentence
 from fedclust.app.site_plan import SitePlan
 from fedclust.core.effects import HANDLERS
 from fedclust.privacy.accountant import epsilon_from_rho, meaning
+from fedclust.privacy.attacks.cell_differences import MAX_COMPARED_CELLS
 
 BINDING = (
     "An approval covers this text of the study, these rules, this noise on rows, these site keys and this version of "
@@ -100,8 +101,10 @@ class PlanVerdict:
         linear = " (they are weighted, and can also be solved as equations)" if plan.weighs_rows else ""
         return (
             f"Even if it follows the rules, {who} can work out {plan.shown_rows or 'none'} of the {plan.rows:,} rows "
-            "of this table by the attacks of fedclust; this was measured in a rehearsal on this site's rows alone. "
-            f"At most {plan.max_sums:,} rows of {whose} follow by adding and subtracting the sums{linear}."
+            "of this table by the attacks of fedclust; this was measured in a rehearsal on this site's rows alone. The "
+            f"attacks compare up to {MAX_COMPARED_CELLS:,} sums by twos and threes, and divide sums of products. At most "
+            f"{plan.max_sums:,} rows of {whose} follow by adding and subtracting the sums of groups of rows{linear}; "
+            "this bound does not cover sums of products."
         )
 
     @property

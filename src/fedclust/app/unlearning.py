@@ -69,7 +69,7 @@ class Certificate:
         """Write the certificate as JSON."""
         path = Path(path)
         document = {"format": "fedclust-certificate", "version": 1, **asdict(self)}
-        write_file(path, json.dumps(document, indent=1) + "\n", one_writer=False, mode=0o666)
+        write_file(path, json.dumps(document, indent=1, allow_nan=False) + "\n", one_writer=False, mode=0o666)
         return path
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.app.analysis import ModelFacts
+from fedclust.app.analysis.describe_rows import NO_CELLS_REASON
 from fedclust.app.run_folder import Run
 from fedclust.core.types import Array
 from fedclust.core.wording import count_noun
@@ -29,12 +30,20 @@ def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:
     parts = [
         head if metrics["objective"] is None else f"{head}, objective {_format_objective(metrics['objective'])}",
         *([format_choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
-        format_centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
+        format_centers(model, metrics["columns"], _counted_rows(found.get("sizes") or {}, model)),
         format_notes(metrics["notes"], model, metrics["split"]),
         format_traffic(metrics["sites"], arrived=run.engine_choice is not None),
         following,
     ]
     return "\n\n".join(parts)
+
+
+def _counted_rows(sizes: Mapping[str, Any], model: ModelFacts) -> Sequence[int | None] | None:
+    """Return the sizes of the description; unknown ones if the sums of no cluster were opened."""
+    if sizes.get("absent") == NO_CELLS_REASON:
+        return [None] * model.cluster_count
+    found: Sequence[int | None] | None = sizes.get("rows")
+    return found
 
 
 def _format_objective(value: float | str) -> str:

@@ -295,7 +295,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         path = Path(path)
         if path.is_dir():
             raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'model.json'}")
-        write_file(path, json.dumps(document, indent=1) + "\n", one_writer=False, mode=0o666)
+        write_file(path, json.dumps(document, indent=1, allow_nan=False) + "\n", one_writer=False, mode=0o666)
         return path
 
     @classmethod

@@ -31,6 +31,7 @@ class FlooredEstimator(StreamingEstimator):
 
     opening: str
     floor: int
+    _rows_of_all_sites: int
 
     @property
     def opens_floored(self) -> bool:
@@ -73,10 +74,15 @@ class FlooredEstimator(StreamingEstimator):
             floor=self.floor,
             tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
+            rows=self._rows_of_all_sites,
             parties=fed.parties,
             rng=np.random.default_rng((self.seed_, 2)),
             record=fed.opening_record,
         )
+
+    def _check_row_count(self, rows: int) -> None:
+        super()._check_row_count(rows)
+        self._rows_of_all_sites = rows
 
     def _start_request(self, fed: Federation, view: View) -> StartRequest:
         ask = super()._start_request(fed, view)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,19 @@ def to_plain_value(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype == object:
         return {"names": [str(name) for name in value]}
     if isinstance(value, np.ndarray):
-        return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
+        numbers = [str(number) if _is_not_finite(number) else number for number in value.ravel().tolist()]
+        return {"array": numbers, "shape": list(value.shape), "dtype": value.dtype.name}
     if isinstance(value, np.generic):
-        return value.item()
+        return to_plain_value(value.item())
+    if _is_not_finite(value):  # strict JSON has no infinity
+        return {"number": str(value)}
+    if isinstance(value, dict):
+        return {name: to_plain_value(item) for name, item in value.items()}
     return [to_plain_value(item) for item in value] if isinstance(value, (tuple, list)) else value
+
+
+def _is_not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def from_plain_value(value: Any) -> Any:
@@ -53,6 +63,10 @@ def from_plain_value(value: Any) -> Any:
         return _array_from_plain(value)
     if isinstance(value, dict) and set(value) == {"names"}:
         return np.array(value["names"], object)
+    if isinstance(value, dict) and set(value) == {"number"}:
+        return float(value["number"])
+    if isinstance(value, dict):
+        return {name: from_plain_value(item) for name, item in value.items()}
     return [from_plain_value(item) for item in value] if isinstance(value, list) else value
 
 

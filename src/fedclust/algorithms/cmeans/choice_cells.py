@@ -6,6 +6,7 @@ needs no tree of its own: one more question adds up all columns of the same cell
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from fedclust.kernels import exact_sums
 from fedclust.kernels.fine_sums import fine_sums_by_label
 from fedclust.kernels.units import DISTANCE_BITS, unit_of
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, MappedQuestion, cell_moments
-from fedclust.questions.choice_of_k.component_questions import ComponentSumsQuestion
+from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion, ComponentSumsQuestion
 from fedclust.questions.choice_of_k.floored_questions import cell_sums
 
 CELL_QUESTIONS = (cell_moments.name, cell_sums.name)  # that open sums of cells, without and with a floor
@@ -55,11 +56,24 @@ def record_choice(protocol: Protocol[T], record: OpeningRecord) -> Protocol[T]:
     return found
 
 
+def partition_of_cells(ask: CellsQuestion) -> Partition:
+    """The partition into the cells of one question; the last one has the rows that are not in the sample."""
+    arrays = {name: np.asarray(getattr(ask, name)) for name in CHOICE_ARRAYS} | _row_map_arrays(ask)
+    return Partition("choice", ask.view, arrays, len(ask.levels) + 2)
+
+
+def component_partitions(ask: ComponentsQuestion) -> Iterator[Partition]:
+    """The partition into components for each set; its last cell has the rows that are not in the sample."""
+    for components in ask.sets:
+        arrays = {name: np.asarray(getattr(components, name)) for name in COMPONENT_ARRAYS} | _row_map_arrays(ask)
+        arrays |= {name: np.asarray(getattr(ask, name)) for name in ROW_MAP_ARRAYS}
+        arrays["shape"] = np.array([COMPONENT_SHAPES.index(components.shape)])
+        yield Partition("components", ask.view, arrays, len(components.offsets) + 1)
+
+
 def _record_cells(ask: CellsQuestion, record: OpeningRecord) -> None:
     """Record the cells of one question: those asked for, and what the newest cuts leave of the cells that they cut."""
-    arrays = {name: np.asarray(getattr(ask, name)) for name in CHOICE_ARRAYS} | _row_map_arrays(ask)
-    leaves = len(ask.levels) + 1
-    partition = Partition("choice", ask.view, arrays, leaves + 1)  # the last cell: rows that are not in the sample
+    partition = partition_of_cells(ask)
     newest = ask.cut_cells[ask.levels == ask.levels.max(initial=0)]
     record.add(partition, np.isin(np.arange(partition.cells), [*ask.asked.tolist(), *newest.tolist()]))
     if record.leaves is None or record.leaves.cells < partition.cells:
@@ -69,16 +83,9 @@ def _record_cells(ask: CellsQuestion, record: OpeningRecord) -> None:
 def _record_components(ask: ComponentSumsQuestion, record: OpeningRecord) -> None:
     """Record the components whose sums one question asks for."""
     first = 0
-    for components in ask.sets:
-        size = len(components.offsets)
-        arrays = {name: np.asarray(getattr(components, name)) for name in COMPONENT_ARRAYS} | _row_map_arrays(ask)
-        arrays |= {name: np.asarray(getattr(ask, name)) for name in ROW_MAP_ARRAYS}
-        arrays["shape"] = np.array([COMPONENT_SHAPES.index(components.shape)])
-        partition = Partition(
-            "components", ask.view, arrays, size + 1
-        )  # the last cell: rows that are not in the sample
-        record.add(partition, np.isin(np.arange(size + 1), ask.asked - first))
-        first += size
+    for partition in component_partitions(ask):
+        record.add(partition, np.isin(np.arange(partition.cells), ask.asked - first))
+        first += partition.cells - 1
 
 
 def _row_map_arrays(ask: MappedQuestion) -> dict[str, Array]:

@@ -22,7 +22,6 @@ from fedclust.core import wire
 from fedclust.core.effects import Ask, Protocol, SealedMessages, collect_messages, each, forward_messages
 from fedclust.core.errors import RunFailed
 from fedclust.core.types import Bools, PartyId
-from fedclust.privacy import floor_test
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def decide_openings(ask: FloorQuestion) -> Protocol[tuple[Bools, bytes]]:
     roles, note = ask.roles, wire.encode(ask)
     if not roles.tester:
         hidden = yield from each(hide_counts_from_coordinator, ask)
-        return floor_test.count_forbidden([own.residues for own in hidden.values()]) == 0, b""
+        return ask.residues.count_forbidden([own.residues for own in hidden.values()]) == 0, b""
     shared = yield from collect_messages(share_counts, ask, among=(roles.tester,))
     gathered = yield from forward_messages(hide_counts, {p: shared.get(p, {}) for p in roles.hiders}, note)
     verdicts: dict[PartyId, Verdict] = yield Ask(

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.cmeans.cell_comparisons import count_comparisons, count_differences
 from fedclust.algorithms.cmeans.cmeans_contracts import fits_floor_question, fits_opening, fits_roles
 from fedclust.algorithms.cmeans.exact_rounds import pull_is_plausible
 from fedclust.algorithms.cmeans.opened_cells import (
@@ -29,8 +30,6 @@ from fedclust.algorithms.cmeans.opened_cells import (
     OpenedPartition,
     Partition,
     check_partitions,
-    count_comparisons,
-    count_differences,
     nearest_partition,
     select_blocks,
 )
@@ -87,9 +86,14 @@ class FloorQuestion(ViewedQuestion):
         return hashlib.sha256(wire.encode(self)).digest()
 
     @property
+    def residues(self) -> floor_test.Residues:
+        """The numbers that hide the counts of all sites."""
+        return floor_test.Residues.for_counts(self.floor, len(self.roles.hiders) + bool(self.roles.tester))
+
+    @property
     def shape(self) -> tuple[int, int]:
         """How many cells there are, and with how many each is compared."""
-        return self.partition.cells, count_comparisons(self.partition.cells, self.earlier)
+        return self.partition.cells, count_comparisons(self.partition, self.earlier)
 
     @property
     def is_small(self) -> bool:
@@ -134,7 +138,7 @@ def share_counts(site: Site, ask: FloorQuestion) -> FloorMessages:
     if site.party != ask.roles.tester:
         raise KeysRefused("this site does not test counts, so it does not share its own")
     counts, seed = _clipped_counts(site, ask), _own_secret(site, ask)
-    rest = floor_test.pack_residues(floor_test.split_counts(counts, seed))
+    rest = ask.residues.pack(ask.residues.split_counts(counts, seed))
     first, second = ask.roles.hiders[:2]
     return FloorMessages({first: seed, second: rest})
 
@@ -149,9 +153,10 @@ def hide_counts(site: Site, incoming: SealedMessages) -> FloorMessages:
     if set(incoming.messages) != ({ask.roles.tester} if place < 2 else set()):
         raise KeysRefused("the tester's counts must come to two of the other sites, and from the tester")
     if shared is not None:
-        own = floor_test.unpack_residues(shared, ask.shape) if place else floor_test.expand_share(shared, ask.shape)
+        residues = ask.residues
+        own = residues.unpack(shared, ask.shape) if place else residues.expand_share(shared, ask.shape)
         counts = counts + own
-    return FloorMessages({ask.roles.tester: floor_test.pack_residues(_hidden_counts(site, ask, counts, place))})
+    return FloorMessages({ask.roles.tester: ask.residues.pack(_hidden_counts(site, ask, counts, place))})
 
 
 @dataclass(frozen=True)
@@ -171,8 +176,8 @@ def find_allowed(site: Site, incoming: SealedMessages) -> Verdict:
         raise KeysRefused("the hidden counts must come from every other site, and to the site that tests them")
     cells, comparisons = ask.shape
     shape = (cells, comparisons * (ask.floor - 1))
-    hidden = [floor_test.unpack_residues(text, shape) for text in incoming.messages.values()]
-    allowed = floor_test.count_forbidden(hidden) == 0
+    hidden = [ask.residues.unpack(text, shape) for text in incoming.messages.values()]
+    allowed = ask.residues.count_forbidden(hidden) == 0
     return Verdict(allowed, site.vault.sign(_signed_text(site, ask, allowed)))
 
 
@@ -191,7 +196,7 @@ def hide_counts_from_coordinator(site: Site, ask: FloorQuestion) -> HiddenCounts
     if ask.roles.tester:
         raise KeysRefused("in this run a site tests the counts, not the coordinator")
     place = _place_among_hiders(site, ask.roles)
-    return HiddenCounts(_hidden_counts(site, ask, _clipped_counts(site, ask), place))
+    return HiddenCounts(ask.residues.shrink(_hidden_counts(site, ask, _clipped_counts(site, ask), place)))
 
 
 @dataclass(frozen=True)
@@ -277,7 +282,7 @@ def _check_roles(site: Site, roles: Roles) -> None:
 def _check_question(site: Site, ask: FloorQuestion) -> None:
     _check_roles(site, ask.roles)
     check_partitions((*ask.earlier, OpenedPartition(ask.partition, np.zeros(ask.partition.cells, bool))), ask.view)
-    if not (1 <= ask.floor <= floor_test.PRIME >> 8 and ask.is_small):
+    if not (1 <= ask.floor <= floor_test.MAX_FLOOR and ask.is_small):
         raise WireError("the question compares more cells than a site allows")
 
 
@@ -304,9 +309,8 @@ def _hidden_counts(site: Site, ask: FloorQuestion, counts: Ints, place: int) -> 
     else:
         raise KeysRefused("this site has not received the secret that hides counts")
     context = keys.digest_parts(site.vault.run, ask.digest)
-    return floor_test.hide_counts(
-        counts, ask.floor, floor_test.SharedSecret(secret, context, len(ask.roles.hiders)), place
-    )
+    shared = floor_test.SharedSecret(secret, context, len(ask.roles.hiders), ask.residues)
+    return floor_test.hide_counts(counts, ask.floor, shared, place)
 
 
 def _own_secret(site: Site, ask: FloorQuestion) -> bytes:

@@ -1,4 +1,4 @@
-"""Cells whose sums were opened: how a site labels its rows again, and how far a new cell is from each of them.
+"""Cells whose sums were opened, and how a site finds their rows again.
 
 A partition says how a site labels its rows, so that a question can name cells without naming rows. `LABELERS` lists the
 kinds of partition; another kind needs one more function there.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,8 +26,6 @@ from fedclust.questions.choice_of_k.component_questions import Components
 
 MAX_PARTITIONS = 512  # that a question may name; a fit ends when it would need more
 MAX_OPENED_CELLS = 1 << 16  # of all these partitions
-MAX_UNITED_CELLS = 12  # unions of two clusters of a fit are compared if it has no more of them
-MAX_PAIRED_LEAVES = 130  # and unions of two cells of a tree or of a choice of K, which come once in a run
 CHOICE_ARRAYS = (
     "columns", "mean", "sd", "weights", "embedding", "levels", "cut_cells", "directions", "places"
 )  # fmt: skip
@@ -129,11 +127,6 @@ class Partition:
         """Whether each cell is a group of the cells that its kind describes."""
         return "groups" in self.arrays
 
-    @property
-    def can_pair_cells(self) -> bool:
-        """Whether later cells are compared with unions of two cells."""
-        return self.cells <= (MAX_UNITED_CELLS if self.kind == "nearest" else MAX_PAIRED_LEAVES)
-
     def label_block(self, block: Array) -> Ints:
         """Return the cell of each row of a block in this partition's view."""
         if self.kind not in LABELERS:
@@ -220,55 +213,6 @@ def label_rows(site: Site, partition: Partition) -> Ints:
             return labels.astype(np.int64)
         cache[key] = labels
     return np.asarray(cache[key], np.int64)
-
-
-def count_differences(site: Site, partition: Partition, earlier: Sequence[OpenedPartition]) -> Ints:
-    """Return how many of the site's rows two sets of rows do not have in common: cells by comparisons.
-
-    Each cell is compared with the cell without rows and, of each earlier partition, with each opened cell, with all
-    rows but those of that cell and, if there are few cells, with the union of each two opened cells. If there are few
-    new cells, the union of a cell with each cell before it is compared with each opened cell, too. Where a comparison
-    does not apply, the result is 0.
-    """
-    own = label_rows(site, partition)
-    sizes = np.bincount(own, minlength=partition.cells)
-    found = [sizes[:, None]]
-    for one in earlier:
-        cells = one.partition.cells
-        common = np.bincount(own * cells + label_rows(site, one.partition), minlength=partition.cells * cells)
-        joint = common.reshape(partition.cells, cells)[:, one.opened]
-        before = joint.sum(axis=0)
-        apart = _differences(sizes[:, None], before, joint)
-        found += [apart, len(own) - apart]
-        pairs = _pairs(joint.shape[1], one.partition.can_pair_cells)
-        found.append(
-            _differences(sizes[:, None], before[pairs].sum(axis=1), joint[:, pairs].sum(axis=2)),
-        )
-        if partition.cells <= MAX_UNITED_CELLS:
-            together = joint[:, None] + joint[None, :]
-            size = sizes[:, None, None] + sizes[None, :, None]
-            apart = _differences(size, before, together)
-            apart[np.triu_indices(partition.cells)] = 0  # each union once, at its later cell
-            found.append(apart.reshape(partition.cells, -1))
-    return np.concatenate(found, axis=1).astype(np.int64)
-
-
-def _differences(new: Array, old: Array, common: Array) -> Ints:
-    """Return the sizes of symmetric differences of sets."""
-    return np.asarray(new + old - 2 * common, np.int64)
-
-
-@cache
-def _pairs(opened: int, can_pair: bool) -> Ints:  # noqa: FBT001
-    """Return every two opened cells of a partition, if they are to be compared."""
-    return np.stack(np.triu_indices(opened if can_pair else 0, 1), axis=1)
-
-
-def count_comparisons(cells: int, earlier: Sequence[OpenedPartition]) -> int:
-    """Return how many comparisons each of some new cells enters."""
-    united = cells if cells <= MAX_UNITED_CELLS else 0
-    opened = [(int(one.opened.sum()), one.partition.can_pair_cells) for one in earlier]
-    return 1 + sum(many * (2 + united) + len(_pairs(many, can_pair)) for many, can_pair in opened)
 
 
 def select_blocks(site: Site, view: View, partition: Partition, cell: int) -> Iterable[Array]:

@@ -78,7 +78,7 @@ MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 def wanted_cells(clusters: int, *, decided: bool = False) -> int:
     """How many cells are wanted for so many clusters; `decided` says that sites decide which cells are opened."""
     if decided:
-        more = min(DECIDED_CELLS_PER_CLUSTER * clusters, MAX_DECIDED_CELLS)
+        more = float(min(DECIDED_CELLS_PER_CLUSTER * clusters, MAX_DECIDED_CELLS))
     else:
         more = min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
     return int(max(CELLS_PER_CLUSTER * clusters, more)) + 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.app.audit.row_tags import RowTags
 from fedclust.core.effects import Handler
 from fedclust.core.release import Release
 from fedclust.core.types import Bools, Floats, PartyId
@@ -43,14 +44,13 @@ class OpenedSums:
             return
         self.seen.append(observe(step, handler, parties, message, answer))
 
-    def cells(self, rows: Floats) -> list[CellSums]:
+    def cells(self, tags: RowTags) -> list[CellSums]:
         """Return every cell that was opened over these rows, and the cell of all rows."""
-        found = [*opened_cells(self.seen), *cells_of_choice(self.groups, rows)]
-        return [*found, CellSums.of_all_rows(rows)] if found else []
+        return all_cells(self.seen, self.groups, tags)
 
     def count(self, rows: Floats) -> int:
         """Return how many distinct cells were opened."""
-        return count_cells(self.cells(rows))
+        return count_cells(self.cells(RowTags.draw(rows)))
 
     @property
     def has_weights(self) -> bool:
@@ -68,7 +68,14 @@ class OpenedSums:
         if self.has_weights:
             by_attacks += attacks.attack_fuzzy_sums(self.seen)
         by_products = rows_by_products(opened_products(self.seen, self.groups, rows), rows)
-        return rows_by_differences(self.cells(rows), rows) | by_products | _rows_at(by_attacks, rows)
+        tags = RowTags.draw(rows)
+        return rows_by_differences(self.cells(tags), rows, tags.tags) | by_products | _rows_at(by_attacks, rows)
+
+
+def all_cells(seen: Sequence[Observation], groups: Sequence[tuple[Any, GroupMoments]], tags: RowTags) -> list[CellSums]:
+    """Return every cell that an observer saw, and the cell of all rows if there are any."""
+    found = [*opened_cells(seen, tags.of_observation), *cells_of_choice(groups, tags.rows, tags.of_groups)]
+    return [*found, CellSums.of_all_rows(tags.rows, tags.tags)] if found else []
 
 
 def opened_products(

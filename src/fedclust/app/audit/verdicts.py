@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.app.audit.recovered_rows import opened_products
+from fedclust.app.audit.recovered_rows import all_cells, opened_products
 from fedclust.app.audit.replay import RunHistory
+from fedclust.app.audit.row_tags import RowTags
 from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Array, Floats, PartyId
 from fedclust.core.wording import count_noun
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
-from fedclust.privacy.attacks.cell_differences import CellSums, opened_cells, rows_by_differences
+from fedclust.privacy.attacks.cell_differences import rows_by_differences
 from fedclust.privacy.attacks.fuzzy_sums import has_solvable_sums
 from fedclust.privacy.attacks.products import rows_by_products
 from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
-from fedclust.questions.choice_of_k.rows_by_cells import cells_of_choice
 
 ATTACK_TITLES = {
     "a": "one site's sums, compared between rounds",
@@ -102,10 +102,11 @@ def _compare_cells(observer: str, sums: list[Observation], history: RunHistory) 
         return []
     rows = np.concatenate(list(history.rows.values()))
     owners = np.repeat(list(history.rows), [len(own) for own in history.rows.values()])
-    cells = [*opened_cells(sums), *(cells_of_choice(history.groups, rows) if sums else ())]
+    tags = RowTags.draw(rows)
+    cells = all_cells(sums, history.groups if sums else (), tags)
     if not cells:
         return []
-    shown = rows_by_differences([*cells, CellSums.of_all_rows(rows)], rows)
+    shown = rows_by_differences(cells, rows, tags.tags)
     return [_make_bound(observer, "a4", owners[shown], "from two or three sums")]
 
 

@@ -101,8 +101,8 @@ def rows_by_products(cells: Iterable[CellProducts], rows: Array) -> Bools:
         maps_of[key] = maps
         points.setdefault(key, []).extend(_points_of_cell(cell, maps, identities, len(rows)))
     for key, own in points.items():
-        index = RowIndex(whole @ maps_of[key].T, MATCH_TOLERANCE)
-        index.mark(own)
+        index = RowIndex(whole @ maps_of[key].T, tolerance=MATCH_TOLERANCE)
+        index.mark(np.array(own))
         found |= index.found
     return found
 

@@ -6,13 +6,13 @@ cell that was not asked for counts as well, if it is the difference of two other
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedclust.core.types import Floats, Ints
-from fedclust.privacy.attacks.cell_differences import CellSums
+from fedclust.privacy.attacks.cell_differences import CellSums, CellTags
 from fedclust.privacy.attacks.products import CellProducts
 from fedclust.questions.choice_of_k.choice_questions import CellsQuestion, GroupMoments
 from fedclust.questions.choice_of_k.component_questions import ComponentsQuestion
@@ -20,6 +20,12 @@ from fedclust.questions.choice_of_k.floored_questions import CellSumsQuestion, P
 
 Question = CellsQuestion | ComponentsQuestion
 OpenedGroups = Sequence[tuple[Question, GroupMoments]]
+FindGroupTags = Callable[[Question, GroupMoments], CellTags]
+"""Finds the tags of the cells or components of one question."""
+
+
+def _find_no_tags(ask: Question, answer: GroupMoments) -> CellTags:  # noqa: ARG001 no rows
+    return CellTags.unknown(answer.rows.shape[0])
 
 
 @dataclass(frozen=True)
@@ -31,27 +37,30 @@ class _Group:
     sums: Floats
     products: Floats
     flags: Floats
+    tags: CellTags  # of this group alone
 
     def subtract(self, part: _Group) -> _Group:
         """What is left without a part."""
         pairs = zip(self.numbers, part.numbers, strict=True)
-        return _Group(part.ask, self.rows - part.rows, *(own - other for own, other in pairs))
+        sums, products, flags = (own - other for own, other in pairs)
+        return _Group(part.ask, self.rows - part.rows, sums, products, flags, self.tags - part.tags)
 
     @property
     def numbers(self) -> tuple[Floats, Floats, Floats]:
         return self.sums, self.products, self.flags
 
 
-def cells_of_choice(opened: OpenedGroups, rows: Floats) -> list[CellSums]:
+def cells_of_choice(opened: OpenedGroups, rows: Floats, find_tags: FindGroupTags = _find_no_tags) -> list[CellSums]:
     """Return the cells and components of one choice of K over rows without missing values."""
-    found = [one for one in _all_groups(opened) if one.rows > 0]
+    found = [one for one in _all_groups(opened, find_tags) if one.rows > 0]
     if not found:
         return []
     ask, q = found[0].ask, len(found[0].ask.row_map.reach)
     maps = _maps(ask, rows)
     counts = np.array([one.rows for one in found])
     sums = np.stack([np.append(one.sums[:q] / _weights(one.ask), one.flags) for one in found])
-    return [CellSums(counts.astype(np.int64), sums - counts[:, None] * maps[:, 0], maps[:, 1:])]
+    tags = CellTags.concatenate([one.tags for one in found])
+    return [CellSums(counts.astype(np.int64), sums - counts[:, None] * maps[:, 0], maps[:, 1:], tags)]
 
 
 def products_of_choice(opened: OpenedGroups, rows: Floats) -> Iterator[CellProducts]:
@@ -89,7 +98,7 @@ def _maps(ask: Question, rows: Floats) -> Floats:
     return np.column_stack([constant, np.concatenate([numbers, flags])])
 
 
-def _all_groups(opened: OpenedGroups) -> list[_Group]:
+def _all_groups(opened: OpenedGroups, find_tags: FindGroupTags = _find_no_tags) -> list[_Group]:
     """All groups, and the cells that are what a cut leaves."""
     found = list[_Group]()
     cells = dict[int, _Group]()
@@ -97,7 +106,11 @@ def _all_groups(opened: OpenedGroups) -> list[_Group]:
         if isinstance(ask, CellsQuestion) and cells and len(ask.levels) < len(cells):
             continue  # asked again as padding
         fields = (one.to_floats() for one in (answer.rows, answer.sums, answer.products, answer.flags))
-        own = [_Group(ask, float(n), *numbers) for n, *numbers in zip(*fields, strict=True)]
+        tags = find_tags(ask, answer)
+        own = [
+            _Group(ask, float(rows), sums, products, flags, tags[at : at + 1])
+            for at, (rows, sums, products, flags) in enumerate(zip(*fields, strict=True))
+        ]
         found += own
         if isinstance(ask, CellsQuestion):
             made: Ints = ask.asked if len(ask.levels) else ask.asked[:0]
