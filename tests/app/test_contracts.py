@@ -233,3 +233,16 @@ def test_all_runs_of_a_private_study_together_spend_its_epsilon(tmp_path):
         assert 0 < max(spent) <= terms.rho
         with pytest.raises(QuorumLost, match="privacy budget"):
             run_honestly(served, number=2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [12, 20, 45])
+@pytest.mark.parametrize("k", [3, 10])
+def test_no_question_of_an_honest_study_of_a_wide_table_is_refused(tmp_path, width, k):
+    rng = np.random.default_rng(0)
+    rows = {
+        party: np.round(rng.normal(size=(80, width)) + 6 * (rng.random((80, 1)) < 0.5), 6) for party in programs.PARTIES
+    }
+    cluster = f'method = "k-means"\nk = {k}'
+    with ServedStudy.open(tmp_path, rows, cluster=cluster, privacy=SECURE, profile="standard") as served:
+        assert REASON not in run_honestly(served)
