@@ -71,7 +71,7 @@ def test_a_row_on_a_plane_goes_to_the_lower_side():
 
 
 def test_parts_of_a_cell_add_up_to_it():
-    _, asked = recorded(fc.KMeans(5, max_iter=1), fc.Federation.local(sites(groups())))
+    _, asked = recorded(fc.KMeans(5, max_iter=1), fc.Federation.local(sites(groups(width=9))))
     first, *others = [answer for name, _, answer in asked if name.startswith("cell_sums.part_")]
     assert first.counts.to_floats().sum() == 300
     assert all(answer.counts.to_floats().sum() < 300 for answer in others)
