@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.shared.fixed_order import ordered_sum
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Bools, Floats, Ints
 from fedclust.questions.choice_of_k.choice_questions import GroupMoments
 from fedclust.questions.choice_of_k.evidence import GroupSums
-from fedclust.questions.choice_of_k.matrices import pivots
 
 MAX_CORRELATION = 0.9  # within cells, of columns whose products are not opened
 CORRELATION_SHARES = (1.0, 0.75, 0.5, 0.25, 0.0)  # tried until a cell's matrix is positive
@@ -104,7 +103,7 @@ class TableSpread:
         least = MIN_PIVOT * np.maximum(np.diagonal(plain, axis1=1, axis2=2), 1e-12)
         for share in CORRELATION_SHARES:
             tried = share * mixed + (1 - share) * plain
-            is_positive = is_open & (pivots(tried) > least).all(axis=1)
+            is_positive = is_open & _is_positive(tried, least)
             out[is_positive] = tried[is_positive]
             is_open &= ~is_positive
         return out
@@ -163,6 +162,21 @@ class TableSpread:
         n = cells.rows
         products = scatter + n[:, None, None] * (means[:, :, None] * means[:, None, :])
         return GroupSums(n, n[:, None] * means, products, cells.counts)
+
+
+def _is_positive(matrices: Floats, least: Floats) -> Bools:
+    """Whether all pivots (k, q) of symmetric matrices (k, q, q) are larger than these; smaller ones count as these.
+
+    >>> _is_positive(np.array([[[4.0, 2.0], [2.0, 3.0]], [[4.0, 4.0], [4.0, 3.0]]]), np.full((2, 2), 0.1)).tolist()
+    [True, False]
+    """
+    rest, out = matrices.copy(), np.ones(len(matrices), np.bool_)
+    for j in range(matrices.shape[1]):
+        pivot = rest[:, j, j]
+        out &= pivot > least[:, j]
+        row = rest[:, j, j + 1 :] / np.maximum(pivot, least[:, j])[:, None]
+        rest[:, j + 1 :, j + 1 :] -= rest[:, j + 1 :, j, None] * row[:, None, :]
+    return out
 
 
 def _apply(vectors: Floats, turn: Floats) -> Floats:
