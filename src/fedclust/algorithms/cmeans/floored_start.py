@@ -54,6 +54,8 @@ class FlooredCells:
         self.record.add(whole_table(self.view), np.ones(1, bool))
         yield from agree_on_secret(self.roles, self.record)
         asked = FloorQuestion(self.view, tree_partition(ask), self.record.earlier, self.floor, self.roles)
+        if not asked.is_small:
+            return np.zeros(len(ask.asked), np.bool_)
         allowed, _ = yield from decide_openings(asked)
         return np.asarray(allowed[ask.asked], np.bool_)
 

@@ -1,8 +1,8 @@
 """The best few k-means of weighted points, at the coordinator, and crossings of those that turn out best on the rows.
 
-Many restarts of greedy k-means++ run side by side, and single points of the best move. A crossing takes the centres of one candidate on one side of a plane
-and those of another on the other side, and moves them a few times. All arithmetic is elementwise and in a fixed order,
-so the candidates are the same on every processor.
+Many restarts of greedy k-means++ run side by side, and single points of the best move. A crossing takes the centres of
+one candidate on one side of a plane and those of another on the other side, and moves them a few times. All arithmetic
+is elementwise and in a fixed order, so the candidates are the same on every processor.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from fedclust.algorithms.shared.fixed_order import (
 from fedclust.core.ring import Exact
 from fedclust.core.types import Floats
 
-FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many thresholds, otherwise in two
-FAR_CELLS = 12  # so many cells more than are wanted are made to part few far rows from the others
+FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many shares, otherwise in two
 LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
 SLICE_WIDTH = 0.9  # the outer planes of slices, in standard deviations
 
@@ -115,24 +114,25 @@ def measure_cells(cells: Sequence[Cell]) -> None:
         cell.is_final = not variances[k, 0] > ROUNDING_FRACTION * float(np.max(raw[k, i == j]))
 
 
-def plan_cuts(leaves: Sequence[Cell], most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
+def plan_cuts(leaves: Sequence[Cell], wanted: int, most: int, floor: int) -> tuple[list[tuple[Cell, Cut]], bool]:
     """Which cells are cut next and how, and whether no further cuts are expected.
 
-    A cell with much more than its share of the inertia has far rows: it is cut in four even if there are cells enough,
-    and the parts' products are needed, because most of its parts may be empty.
+    A cell with much more than its share of the inertia may have far rows. It is cut in four even if there are as many
+    cells as are wanted, and its parts' products are needed, because most of them may be empty.
     """
-    room, spare = most - len(leaves), most + FAR_CELLS - len(leaves)
-    threshold = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / most
-    able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > threshold]
+    room, spare = wanted - len(leaves), most - len(leaves)
+    share = float(ordered_sum(np.array([cell.inertia for cell in leaves]))) / wanted
+    able = [cell for cell in leaves if not cell.is_final and cell.rows >= 2 * floor and cell.inertia > share]
     plan: list[tuple[Cell, Cut]] = []
     for cell in sorted(able, key=lambda cell: cell.rank):
-        wide = cell.inertia > FOUR_WAYS * threshold
-        if spare < MAX_PARTS - 1 or (room <= 0 and not wide):
+        is_wide = cell.inertia > FOUR_WAYS * share and spare >= MAX_PARTS - 1
+        if room <= 0 and not is_wide:
             break
-        cut = _make_cut(cell, in_four=cell.rows >= 4 * floor and wide)
+        cut = _make_cut(cell, in_four=is_wide and cell.rows >= 4 * floor)
         plan.append((cell, cut))
         room, spare = room - cut.part_count + 1, spare - cut.part_count + 1
-    return plan, room <= 0 and not (plan and plan[0][0].inertia > FOUR_WAYS * threshold)
+    has_wide = any(cell.inertia > FOUR_WAYS * share for cell, _ in plan)
+    return plan, room <= 0 and not has_wide
 
 
 def _make_cut(cell: Cell, *, in_four: bool) -> Cut:

@@ -2,9 +2,9 @@
 
 The tree lies in the span of the first principal axes. From level to level, the cells with the largest inertia are cut
 in two or four, across their own first axes; the sums of the last part are those of the cell less those of its other
-parts. Then the cells' means become centres, each row goes to its nearest centre, and each centre to the mean of its
-rows, in all columns. Every sum is exact and no draw depends on a site: the cells are the same for every spread
-of the rows over the sites.
+parts. If there are more columns than axes, the cells' means then become centres, each row goes to its nearest centre,
+and each centre to the mean of its rows, in all columns. Every sum is exact and no draw depends on a site: the cells are
+the same for every spread of the rows over the sites.
 
 With a `floor`, no sum is asked for of fewer rows: the numbers of rows of all parts are asked for first. In a run that
 opens sums above a floor, the sites decide about each part instead, and nobody sees its number of rows.
@@ -61,8 +61,10 @@ from fedclust.questions.standardisation import ColumnStatistics
 MAX_AXES = 8  # the tree lies in the span of so many principal axes
 OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide table
 MAX_WIDTH_OF_PRODUCTS = 4  # times the columns of the sketch: above, two sketches have fewer numbers than all products
-CELLS_PER_CLUSTER, DECIDED_CELLS_PER_CLUSTER = 2.5, 4.0
-CELLS_PER_SQUARE, MAX_SQUARE_CELLS = 0.25, 100  # many clusters have many local optima
+CELLS_PER_CLUSTER = 2.5
+CELLS_PER_SQUARE, MAX_SQUARE_CELLS = 0.2, 100  # many clusters have many local optima
+DECIDED_CELLS_PER_CLUSTER, MAX_DECIDED_CELLS = 4, 64  # where sites decide; with more, unions of two would be too many
+FAR_CELLS = 12  # so many cells more than are wanted are made to part few far rows from the others
 MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
 MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
@@ -73,12 +75,18 @@ MAX_DECISIONS = CUT_ATTEMPTS * MAX_FLOORED_LEVELS
 MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
 
-def max_cells(clusters: int, *, decided: bool = False) -> int:
+def wanted_cells(clusters: int, *, decided: bool = False) -> int:
     """How many cells are wanted for so many clusters; `decided` says that sites decide which cells are opened."""
     if decided:
-        return int(min(DECIDED_CELLS_PER_CLUSTER * clusters, max(CELLS_PER_CLUSTER * clusters, MAX_SQUARE_CELLS))) + 1
-    more = min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
+        more = min(DECIDED_CELLS_PER_CLUSTER * clusters, MAX_DECIDED_CELLS)
+    else:
+        more = min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
     return int(max(CELLS_PER_CLUSTER * clusters, more)) + 1
+
+
+def max_cells(clusters: int) -> int:
+    """How many cells there are at most, with those for few far rows."""
+    return wanted_cells(clusters) + FAR_CELLS
 
 
 @dataclass(frozen=True)
@@ -164,7 +172,8 @@ def find_cells(
     numbers, _ = _number_cells(cuts)
     means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
     weights = np.array([cell.rows for cell in leaves])
-    if opening is None:  # refined cells nearly equal clusters, which then stay closed
+    # Refined cells nearly equal clusters, which then stay closed where sites decide.
+    if opening is None and start.axes.shape[1] < len(frame.mean):
         means, weights = yield from _refine(frame, means, weights, floor)
     widest = sorted(leaves, key=lambda cell: cell.rank)
     places = np.array([cell.mean for cell in widest])
@@ -232,11 +241,12 @@ def _grow(
 
     A part without rows is no leaf, but its cut stays: the cuts are those that sites were asked about.
     """
-    most = max_cells(clusters, decided=opening is not None)
+    wanted = wanted_cells(clusters, decided=opening is not None)
+    most = wanted + FAR_CELLS if opening is None else wanted  # sites open no cell of few rows
     measure_cells([start.root])
     leaves, cuts = [start.root], Cuts()
     for _ in range(MAX_LEVELS if floor == 1 and opening is None else MAX_FLOORED_LEVELS):
-        plan, is_last = plan_cuts(leaves, most, floor)
+        plan, is_last = plan_cuts(leaves, wanted, most, floor)
         if not plan:
             break
         parts, made = yield from _cut_cells(
