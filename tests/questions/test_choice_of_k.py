@@ -317,7 +317,7 @@ def test_a_large_table_is_sampled_and_the_sample_does_not_depend_on_the_sites():
     X = fc.datasets.mixture(3, 2, 70_000, 0, separation=8.0).X
     found = choose(X)
     assert found.is_sample
-    assert 60_000 < found.rows < 70_000
+    assert 32_000 < found.rows < 38_000  # half of the table
     assert found.k == 3
     assert choose(dealt(X, 4)) == found
 
