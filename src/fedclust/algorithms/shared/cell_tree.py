@@ -63,7 +63,6 @@ OVERSAMPLING = 2  # further columns of the sketch that finds the axes of a wide 
 MAX_WIDTH_OF_PRODUCTS = 4  # times the columns of the sketch: above, two sketches have fewer numbers than all products
 CELLS_PER_CLUSTER = 2.5
 CELLS_PER_SQUARE, MAX_SQUARE_CELLS = 0.2, 100  # many clusters have many local optima
-DECIDED_CELLS_PER_CLUSTER, MAX_DECIDED_CELLS = 4, 64  # where sites decide; with more, unions of two would be too many
 FAR_CELLS = 12  # so many cells more than are wanted are made to part few far rows from the others
 MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
@@ -77,10 +76,7 @@ MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
 def wanted_cells(clusters: int, *, decided: bool = False) -> int:
     """How many cells are wanted for so many clusters; `decided` says that sites decide which cells are opened."""
-    if decided:
-        more = float(min(DECIDED_CELLS_PER_CLUSTER * clusters, MAX_DECIDED_CELLS))
-    else:
-        more = min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
+    more = 0.0 if decided else min(CELLS_PER_SQUARE * clusters * clusters, MAX_SQUARE_CELLS)
     return int(max(CELLS_PER_CLUSTER * clusters, more)) + 1
 
 
