@@ -103,7 +103,8 @@ class PlanVerdict:
             f"Even if it follows the rules, {who} can work out {plan.shown_rows or 'none'} of the {plan.rows:,} rows "
             "of this table by the attacks of fedclust; this was measured in a rehearsal on this site's rows alone. The "
             f"attacks compare up to {MAX_COMPARED_CELLS:,} sums by twos and threes, and divide sums of products. At "
-            f"most {plan.max_sums:,} rows of {whose} follow by adding and subtracting the sums of groups of rows{linear}; "
+            f"most {plan.max_sums:,} rows of {whose} follow by adding and subtracting the sums of groups of "
+            f"rows{linear}; "
             "this bound does not cover sums of products."
         )
 
