@@ -11,6 +11,7 @@ from fedclust.core.ring import power_above
 from fedclust.core.study_terms import (
     POINT_SLACK_BITS,
     StudyTerms,
+    farthest_points,
     fits_points,
     is_at_most,
     is_fine_power,
@@ -131,6 +132,8 @@ def fits_mixtures(terms: StudyTerms, ask: MixturesQuestion) -> bool:
     if g.family not in (terms.family, "nearest") or not is_component_set(terms, g):
         return False
     far, white = np.ldexp(1.0, ask.reach + POINT_SLACK_BITS), g.family == "EEE"
+    if terms.given is not None:
+        far = farthest_points(terms, ask.view)
     near = is_at_most(g.means, FARTHEST_SHARE if white else far) and is_at_most(
         g.variance, 1.0 if white or g.family == "nearest" else float((far * far).sum())
     )
