@@ -95,7 +95,7 @@ def test_a_site_with_few_rows_shows_none_of_them():
 def test_a_site_that_does_not_take_part_is_counted(average):
     X = np.random.default_rng(0).normal(size=(30, 2))
     model = fc.AveragedFuzzyCMeans(2, average=average).fit(fc.Federation.local({"a": X[:27], "b": X[27:]}))
-    assert any(note.startswith("1 sites had too few rows for 2 centres") for note in model.notes_)
+    assert any(note.startswith("1 site had too few rows for 2 centres") for note in model.notes_)
     with pytest.raises(fc.DataError, match="no site has enough rows for 2 centres"):
         fc.AveragedFuzzyCMeans(2, average=average).fit(fc.Federation.local({"a": X[:4], "b": X[4:8]}))
 

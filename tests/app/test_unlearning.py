@@ -240,7 +240,7 @@ def test_the_model_and_the_federation_are_left_as_they_were():
         ({"site": "b", "rows": [[1], [2, 3]]}, "`rows` must be row numbers"),
         ({"site": "b", "rows": [True, False]}, "a mask of 2 values, but b has 60 rows"),
         ({"site": "b", "rows": [True, 3]}, "`rows` must be row numbers"),
-        ({"site": "b", "rows": True}, "a mask of 1 values, but b has 60 rows"),
+        ({"site": "b", "rows": True}, "a mask of 1 value, but b has 60 rows"),
     ],
 )
 def test_what_cannot_be_forgotten_is_said(options, sentence):

@@ -11,8 +11,3 @@ def test_one_round_and_one_row_are_singular():
     notes = fc.KMeans(3, max_iter=1).fit(fed).notes_
     assert any(note.startswith("Stopped after 1 round,") for note in notes)
     assert drop_large_candidates([1, 2], 1)[1] == ["The table has only 1 row, so K = 2 was not tried."]
-
-
-def test_one_group_to_start_from_is_singular():
-    notes = fc.KMeans(2).fit(np.repeat([[0.0], [1.0], [1.0]], 1, axis=0)[:2]).notes_
-    assert not any("1 groups" in note or "1 rounds" in note for note in notes)

@@ -300,7 +300,7 @@ def test_repeated_ids_are_counted_and_not_named():
 
 @pytest.mark.parametrize("ids", [[SECRET, None], [SECRET, ""], [987654321, None]])
 def test_missing_ids_are_counted(ids):
-    assert "has no id in 1 rows" in opening(pa.table({"p": ids, "a": [1.0, 2.0]}), id="p")
+    assert "has no id in 1 row;" in opening(pa.table({"p": ids, "a": [1.0, 2.0]}), id="p")
 
 
 def test_ids_that_are_neither_integers_nor_text_are_refused():
