@@ -232,6 +232,7 @@ method = "k-means"
 k = 3
 [privacy]
 aggregation = "secure"
+verified = false
 [sites.north]
 [sites.south]
 [sites.west]

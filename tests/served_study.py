@@ -68,6 +68,7 @@ columns = [{columns}]
 [cluster]
 {cluster}
 [privacy]
+verified = false
 {privacy}
 {sites}
 """

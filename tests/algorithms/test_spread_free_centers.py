@@ -320,7 +320,7 @@ def test_more_candidates_are_refused_where_there_is_one():
         with pytest.raises(StudyError, match="n_init is"):
             fc.KMeans(4, n_init=n_init).fit(X)
     halves = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns", columns={"a": ["x"], "b": ["y", "z"]})
-    for options in ({"n_init": 2}, {"init": "careful"}, {"init": "random"}):
+    for options in ({"init": "box", "n_init": 2}, {"init": "careful"}, {"init": "random"}):
         with pytest.raises(StudyError):
             fc.KMeans(4, **options).fit(halves)
 

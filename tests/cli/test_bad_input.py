@@ -156,7 +156,7 @@ BAD = {
     "a column twice": (change(('"age", "bp"', '"age", "bp", "age"')), "columns names 'age' 2 times; name it once"),
     "start unknown": (cluster('init = "carefull"'), "did you mean 'careful'?"),
     "start too short": (cluster("init = [[1, 2], [3, 4]]"), "2 centres, but k is 3"),
-    "start too narrow": (cluster("init = [[1], [3], [5]]"), "have 1 numbers each, but there are 2 columns"),
+    "start too narrow": (cluster("init = [[1], [3], [5]]"), "have 1 number each, but there are 2 columns"),
     "start ragged": (cluster("init = [[1, 2], [3], [5, 6]]"), "a list of centres"),
     "seed negative": (cluster("seed = -1"), "from 0 to 4294967295"),
     "scale unknown": (change(("[cluster]", 'scale = "standardize"\n[cluster]')), "did you mean 'standardise'?"),

@@ -36,7 +36,7 @@ CHECKS = {"sklearn.base", "sklearn.utils.validation"}  # of arguments
 
 WHOLE_NUMBERS = "a product of whole numbers, which no order of adding rounds"
 NETWORKS = "neural networks train at one site by torch; what a question says of them comes from the sites' answers"
-AT_THE_GATE = "decides with a tolerance whether an answer may leave; no question depends on it"
+AT_THE_GATE = "decides with a tolerance what may be asked or may leave; no question depends on it"
 WORDS = "for a sentence that a person reads"
 RANDOM = "noise at a site, random by nature"
 NO_ROUNDING = "adds and compares only"
@@ -49,6 +49,11 @@ REVIEWED = {  # by module: what it may use, and why no question depends on a pro
     "algorithms/fedcref/fedcref_site.py": {"*": NETWORKS},
     "algorithms/fedcref/local_clusters.py": {"*": NETWORKS},
     "algorithms/fedcref/refining.py": {"*": NETWORKS},
+    "algorithms/cmeans/cell_comparisons.py": dict.fromkeys(
+        ("apart @ sets", "joint @ sets", "joint.sum(axis=0) @ sets", "rows.sum(axis=(0, 1)) @ sets"), WHOLE_NUMBERS
+    ),
+    "algorithms/cmeans/nested_cells.py": {"cells.astype(np.int64) @ cells.T.astype(np.int64)": WHOLE_NUMBERS},
+    "algorithms/method_contracts.py": {"math.log": AT_THE_GATE},
     "algorithms/shared/cell_sums.py": {"known @ known.T": WHOLE_NUMBERS},
     "algorithms/summary_clustering/neighbor_graph.py": {
         "scipy.sparse": NO_ROUNDING,
@@ -66,11 +71,11 @@ REVIEWED = {  # by module: what it may use, and why no question depends on a pro
     "privacy/discrete_noise.py": {"math.log2": RANDOM, "np.exp": RANDOM},
     "privacy/row_noise.py": {"stream.laplace(0.0, 1.0, rows.shape)": RANDOM},
     "questions/choice_of_k/choice_questions.py": {"known @ known.T": WHOLE_NUMBERS},
-    "questions/choice_of_k/floored_components.py": {
-        "cells.astype(np.int64) @ cells.T.astype(np.int64)": WHOLE_NUMBERS,
-    },
+    "questions/choice_of_k/choice_contracts.py": {"np.abs(seen.axes).T @ ask.reach": AT_THE_GATE},
     "questions/choice_of_k/rows_by_cells.py": {"*": "for attacks on sums that were opened"},
+    "questions/choice_of_k/whole_table_questions.py": {"signs @ signs.T": WHOLE_NUMBERS},
     "questions/feature_selection.py": {"there.astype(np.int64) @ there.T.astype(np.int64)": WHOLE_NUMBERS},
+    "questions/question_contracts.py": {"math.log2": AT_THE_GATE},
     "questions/label_agreement.py": {"scipy.optimize": NO_ROUNDING},
     "questions/pca.py": {"known @ known.T": WHOLE_NUMBERS},
     "site/point_checks.py": {"*": AT_THE_GATE},

@@ -127,7 +127,7 @@ def test_dropped_rows_have_no_truth_and_gaps_are_looked_over():
     [
         ({"a": [0, 1]}, "must map each site to the classes of its rows; the sites are a, b"),
         ([0, 1, 0, 1], "must map each site to the classes of its rows; the sites are a, b"),
-        ({"a": [0, 1, 1], "b": [0, 1]}, "2 rows of site 'a' take part, but 3 true classes were given"),
+        ({"a": [0, 1, 1], "b": [0, 1]}, "2 rows of site 'a' can take part, but 3 true classes were given"),
     ],
 )
 def test_a_truth_that_does_not_fit_is_refused(truth, sentence):

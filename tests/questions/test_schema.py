@@ -142,7 +142,7 @@ def test_a_value_outside_the_levels_is_told_by_site_column_and_count(kind, tmp_p
 
 def test_strangers_are_counted_over_the_whole_file(tmp_path):
     spec = with_strangers("parquet", tmp_path, rows=150_000)
-    assert "100000 values" in sentence(lambda: survey(open_source(spec, site="cleveland", schema=SCHEMA), "drop"))
+    assert "100,000 values" in sentence(lambda: survey(open_source(spec, site="cleveland", schema=SCHEMA), "drop"))
 
 
 def test_a_number_outside_the_levels_is_not_repeated():

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 C_MEANS = ("k-means", "fuzzy-c-means")
 SUMMED_METHODS = (*C_MEANS, "k-fed", "mufc", "averaged-fuzzy-c-means", "gradient-fuzzy-c-means")
+CELLS_PER_CENTER = 4  # of the start of a column split
 MIN_TESTED_SITES = 3  # from here on a site tests counts
 MAX_EARLIER = 512  # partitions with opened cells that a question names
 FLOOR_QUESTION_CELLS = 4  # times the cells of a start or a fit, and as many more: cells of a cut and of no group
@@ -164,8 +165,13 @@ def fits_preparation(terms: StudyTerms, ask: Preparation) -> bool:
     return _is_same(ask.origin, terms.low) and _is_same(ask.spread, wide)
 
 
+def _max_column_centers(terms: StudyTerms) -> int:
+    """How many centres a column split has at most, those of cells of the start included."""
+    return terms.max_clusters * (CELLS_PER_CENTER if terms.start == "k-means++" else 1)
+
+
 def fits_placement(terms: StudyTerms, ask: CenterPlacement) -> bool:
-    """Centres on at most K rows, or drawn with the study's seed within its bounds."""
+    """Centres on a few rows for each of K clusters, or drawn with the study's seed within its bounds."""
     if terms.split != "columns" or terms.start == "given":
         return False
     if ask.rows is not None:
@@ -173,7 +179,7 @@ def fits_placement(terms: StudyTerms, ask: CenterPlacement) -> bool:
         return (
             drawn
             and ask.rows.ndim == 1
-            and 1 <= len(ask.rows) <= terms.max_clusters
+            and 1 <= len(ask.rows) <= _max_column_centers(terms)
             and bool(((ask.rows >= 0) & (ask.rows < MAX_ROWS)).all())
         )
     if terms.start != "box" or ask.uniforms is None or terms.place_of_columns is None:
@@ -205,7 +211,7 @@ def fits_span(terms: StudyTerms, ask: RowSpan) -> bool:
 
 def fits_weights(terms: StudyTerms, ask: RowWeights) -> bool:
     """Weights from 0 to 1 of some rows in at most K clusters."""
-    shaped = ask.weights.ndim == 2 and 1 <= len(ask.weights) <= terms.max_clusters
+    shaped = ask.weights.ndim == 2 and 1 <= len(ask.weights) <= _max_column_centers(terms)
     sound = shaped and is_vector(ask.reseed, len(ask.weights)) and ask.start >= 0
     return opens_distances(terms) and sound and bool(((ask.weights >= 0) & (ask.weights <= 1)).all())
 

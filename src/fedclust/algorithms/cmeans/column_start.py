@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.cmeans_contracts import CELLS_PER_CENTER
 from fedclust.algorithms.cmeans.column_split import (
     CenterPlacement,
     JointTable,
@@ -29,7 +30,6 @@ from fedclust.algorithms.shared.reseeding import draw_index
 from fedclust.core.effects import Protocol, each
 from fedclust.core.types import Floats, Ints
 
-CELLS_PER_CENTER = 4
 DRAWS_OF_ROWS = 3  # the first of them uniform
 ROUNDING_OF_DISTANCES = 1e-12  # of the largest: below this nothing of a point is left but rounding
 
