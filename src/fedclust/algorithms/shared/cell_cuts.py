@@ -17,7 +17,7 @@ from fedclust.algorithms.shared.fixed_order import (
     traces,
 )
 from fedclust.core.ring import Exact
-from fedclust.core.types import Floats
+from fedclust.core.types import Floats, Units
 
 FOUR_WAYS = 3.0  # a cell is cut in four if its inertia is above so many shares, otherwise in two
 LONG = 3.0  # ... into slices along its first axis if that variance is above so many times the second
@@ -168,3 +168,18 @@ def drawing_widths(root: Cell, leaves: Sequence[Cell]) -> Floats:
     tiny = 1e-300
     shares = [(max(cell.inertia, tiny) / max(cell.rows, 1.0)) / max(root.inertia / root.rows, tiny) for cell in leaves]
     return np.asarray(np.sqrt(np.array(shares))[:, None] * whole, np.float64)
+
+
+def paths_in_order(cuts: Cuts) -> list[Path]:
+    """The cells that are cut, each after the one that it is a part of."""
+    return sorted(cuts, key=lambda path: (len(path), path))
+
+
+def number_cells(cuts: Cuts) -> tuple[dict[Path, int], Units]:
+    """The number of each cell in a question about these cuts, and those of the parts of each cell that is cut."""
+    numbers: dict[Path, int] = {(): 0}
+    children = np.full((len(cuts), MAX_PARTS), -1, np.int32)
+    for at, path in enumerate(paths_in_order(cuts)):
+        for j in range(cuts[path].part_count):
+            children[at, j] = numbers[(*path, j)] = len(numbers)
+    return numbers, children

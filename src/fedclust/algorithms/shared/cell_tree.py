@@ -28,9 +28,10 @@ from fedclust.algorithms.shared.cell_cuts import (
     drawing_widths,
     last_part,
     measure_cells,
+    number_cells,
+    paths_in_order,
     plan_cuts,
 )
-from fedclust.algorithms.shared.cell_routing import MAX_PARTS
 from fedclust.algorithms.shared.cell_sums import (
     NearestQuestion,
     PartsQuestion,
@@ -68,8 +69,7 @@ MAX_LEVELS, MAX_FLOORED_LEVELS = 14, 7
 MAX_REMOVALS = 2  # how often small cells are removed before a refinement
 MIN_SAMPLE_FRACTION = 0.25  # of the rows that were expected in the sample; with fewer the whole table is read
 MAX_TREE_ASKS = 4 + max(MAX_LEVELS, 2 * MAX_FLOORED_LEVELS) + MAX_REMOVALS + 2
-CUT_ATTEMPTS = 2  # as planned, and in halves
-DECISION_ASKS = 3
+CUT_ATTEMPTS, DECISION_ASKS = 2, 3  # as planned, and in halves
 MAX_DECISIONS = CUT_ATTEMPTS * MAX_FLOORED_LEVELS
 MAX_DECIDED_TREE_ASKS = 6 + MAX_FLOORED_LEVELS + DECISION_ASKS * MAX_DECISIONS
 
@@ -166,7 +166,7 @@ def find_cells(
     if not start.axes.shape[1] or start.root.rows < 1:
         return None
     leaves, cuts = yield from _grow(frame, start, clusters, floor, opening)
-    numbers, _ = _number_cells(cuts)
+    numbers, _ = number_cells(cuts)
     means = found.mean + matrix_product(np.array([cell.mean for cell in leaves]), start.axes.T)
     weights = np.array([cell.rows for cell in leaves])
     # Refined cells nearly equal clusters, which then stay closed where sites decide.
@@ -356,8 +356,8 @@ def _cuts_that_may_open(frame: Frame, axes: Floats, cuts: Cuts, wanted: Cuts, op
 def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_part: bool) -> PartsQuestion:
     """The question for the parts that new cuts make; of each cell all parts, or all but the last."""
     whole = {**cuts, **new}
-    paths = _paths_in_order(whole)
-    numbers, children = _number_cells(whole)
+    paths = paths_in_order(whole)
+    numbers, children = number_cells(whole)
     asked = [numbers[(*path, j)] for path, cut in new.items() for j in range(cut.part_count - (not every_part))]
     return PartsQuestion(
         *frame.sample,
@@ -371,21 +371,6 @@ def _parts_question(frame: Frame, axes: Floats, cuts: Cuts, new: Cuts, *, every_
         children=children,
         asked=_numbers(asked),
     )
-
-
-def _paths_in_order(cuts: Cuts) -> list[Path]:
-    """The cells that are cut, each after the one that it is a part of."""
-    return sorted(cuts, key=lambda path: (len(path), path))
-
-
-def _number_cells(cuts: Cuts) -> tuple[dict[Path, int], Units]:
-    """The number of each cell in a question about these cuts, and those of the parts of each cell that is cut."""
-    numbers: dict[Path, int] = {(): 0}
-    children = np.full((len(cuts), MAX_PARTS), -1, np.int32)
-    for at, path in enumerate(_paths_in_order(cuts)):
-        for j in range(cuts[path].part_count):
-            children[at, j] = numbers[(*path, j)] = len(numbers)
-    return numbers, children
 
 
 def _numbers(values: object) -> Units:
