@@ -261,7 +261,7 @@ def test_a_component_without_rows_stays_and_the_others_go_on():
 
 
 def test_what_exceeds_an_agreed_bound_is_refused_not_wrapped():
-    with pytest.raises(OutOfBounds, match="exceeds the agreed bound"):
+    with pytest.raises(OutOfBounds, match="beyond the bound agreed on before"):
         densities.check_reach(np.array([[0.0, 4.1]]), np.array([2], np.int32))
     of = replace(mixture.nearest_gaussians(np.zeros((1, 1))), unit=-51)  # log densities within -1 and 1
     with pytest.raises(OutOfBounds, match="log density"):

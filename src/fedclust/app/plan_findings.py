@@ -101,7 +101,8 @@ def _opening_findings(plan: SitePlan) -> Iterator[Finding]:
             "high",
             "rows-recovered",
             f"From what the rehearsal opened, attacks recover {_rows(plan.shown_rows)} of this site.",
-            "Ask for secure aggregation, sums opened above a floor (k-means), fewer clusters, or epsilon.",
+            "Ask the study's author for secure aggregation, for opening = 'floored' (k-means), for fewer clusters, or "
+            "for an epsilon.",
         )
     if plain and floor and len(plan.study.sites) > 1:
         yield Finding(

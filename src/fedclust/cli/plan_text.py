@@ -60,7 +60,7 @@ def _format_questions(found: SitePlan) -> str:
     head = (
         f"This site: {found.rows:,} rows, {columns}, policy {found.policy.name}. The study: "
         f"{len(found.study.sites)} sites, aggregation {found.study.aggregation.mode}. In a run this site answers "
-        f"{kinds} kinds of question and sends at most {answers:,} answers with {_max_bytes(found):,} bytes, not "
+        f"{kinds} kinds of question and sends at most {answers:,} answers, {_max_bytes(found):,} bytes in total, not "
         "counting the exchange of keys."
     )
     lines = [PLAN_HEADINGS, *(line for question in found.questions for line in _question_lines(question))]

@@ -152,7 +152,7 @@ def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arr
         messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
         lines.append(f"  and {count_noun(len(rest), 'more site')}: {count_noun(messages, 'message')}, {size:,} bytes")
     head = (
-        "What arrived from each site (its own ledger stays at the site):"
+        "What arrived from each site (each site keeps its own record, the ledger):"
         if arrived
         else "What left each site, according to its own ledger:"
     )

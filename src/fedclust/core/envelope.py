@@ -187,7 +187,8 @@ REMEDIES = {
     "contribution of one site",
     "aggregation-too-weak": "its policy requires secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy does not let points leave the site; set init to 'box', or give initial centres",
-    "floor-too-low": "its policy requires more rows for each point than the study does; raise min_rows (for "
+    "floor-too-low": "its policy requires more rows behind each centre or mean that it sends than the study does; "
+    "raise min_rows (for "
     "k-FED and MUFC) or floor (for SummaryClustering)",
     "class-too-small": "one of its clusters has fewer rows than its policy requires; ask for fewer clusters, or use "
     "other initial centres",

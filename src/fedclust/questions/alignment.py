@@ -204,7 +204,7 @@ def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     wanted = [tag.tobytes() for tag in ask.tags]
     rows = np.array([own.get(tag, -1) for tag in wanted], np.int64)
     if (rows < 0).any() or wanted != sorted(set(wanted)):
-        raise KeysRefused("the tags of the common ids are not among this site's own tags, or not in order")
+        raise KeysRefused("the list of common ids contains an id that this site did not send, or it is not sorted")
     return _keep_order(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 

@@ -315,5 +315,5 @@ def _objective_course(found: Mapping[str, Any]) -> Markup | None:
         "p",
         f"At the end, the squared distances of the rows to their centres add up to about {ended}: the sums of some "
         "clusters stayed closed, so each cluster counts with the rows that it had when its sums were opened last. The "
-        "objectives of earlier iterations are not compared with it, because they are over other rows.",
+        "objectives of earlier iterations are not compared with it, because they were computed from other rows.",
     )

@@ -177,8 +177,8 @@ class Gate:
             if foreign:
                 self.abstain(call, "answer-changed")
             raise AnswerChanged(
-                "the answer to a repeated question changed, and sending it under the same mask or step would reveal "
-                "the difference"
+                "the same question now has another answer, which was not sent, because both answers together would "
+                "reveal the difference"
             )
         self.ledger.write(entry)
         return sealed

@@ -364,9 +364,7 @@ def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[
 
 def _message_from(incoming: SealedMessages, sender: PartyId) -> bytes:
     if set(incoming.messages) != {sender}:
-        raise KeysRefused(
-            "the message does not come from the site that is this site's neighbour in the comparison of distances"
-        )
+        raise KeysRefused("a message of the distance comparison came from an unexpected site")
     return incoming.messages[sender]
 
 

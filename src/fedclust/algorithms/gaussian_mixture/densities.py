@@ -188,7 +188,7 @@ def _sum_in_order(terms: Floats) -> Floats:
 def check_reach(x: Floats, reach: Units) -> Floats:
     """The block itself, if it keeps to the bounds that its sums need."""
     if x.size and (np.abs(x).max(axis=1) > np.ldexp(1.0, reach)).any():
-        raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
+        raise OutOfBounds("a value is beyond the bound agreed on before; keep the data unchanged during a run")
     return x
 
 

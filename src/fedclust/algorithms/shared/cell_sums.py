@@ -153,7 +153,7 @@ class PartCounts(Release):
 @dataclass(frozen=True)
 class PartSums(Release):
     counts: Exact = additive("the number of rows in each cell", cells=True)
-    sums: Exact = additive("for each cell, the sum of its rows along a few axes")
+    sums: Exact = additive("for each cell, the sum of its rows' coordinates in a few directions")
 
     @classmethod
     def plausible(cls, parts: Sequence[PartSums], ask: PartsQuestion) -> Bools:
@@ -165,7 +165,7 @@ class PartSums(Release):
 @dataclass(frozen=True)
 class PartMoments(Release):
     counts: Exact = additive("the number of rows in each cell", cells=True)
-    sums: Exact = additive("for each cell, the sum of its rows along a few axes")
+    sums: Exact = additive("for each cell, the sum of its rows' coordinates in a few directions")
     products: Exact = additive("for each cell, the sums of its rows' squares along these axes, and of a few products")
 
     @classmethod
@@ -344,7 +344,7 @@ def _deviations(site: Site, ask: SampleQuestion, reach: Floats) -> Iterator[Floa
         if ask.view.missing == "partial":
             y = np.where(np.isnan(y), 0.0, y)
         if y.size and (np.abs(y).max(axis=1) > reach).any():
-            raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
+            raise OutOfBounds("a value is beyond the bound agreed on before; keep the data unchanged during a run")
         yield y
 
 

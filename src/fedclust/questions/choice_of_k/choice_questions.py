@@ -62,7 +62,7 @@ def rows_in_deviations(site: Site, ask: ChoiceQuestion) -> Iterator[Floats]:
         if ask.view.missing == "partial":
             z = np.where(np.isnan(z), 0.0, z)
         if z.size and (np.abs(z).max(axis=1) > ask.reach).any():
-            raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
+            raise OutOfBounds("a value is beyond the bound agreed on before; keep the data unchanged during a run")
         yield z
 
 
@@ -270,7 +270,7 @@ class CellLinesQuestion(CellsQuestion):
 @dataclass(frozen=True)
 class GroupMoments(Release):
     rows: Exact = additive("the number of rows in each cell, or of each component", cells=True)
-    sums: Exact = additive("for each cell or component, the sum of its rows along a few axes")
+    sums: Exact = additive("for each cell or component, the sum of its rows' coordinates in a few directions")
     products: Exact = additive(
         "for each cell or component, and each pair of these axes, the sum over its rows of the product of the two "
         "coordinates"
