@@ -9,7 +9,7 @@ from fedclust.core import wire
 from fedclust.core.envelope import Answer, SealedAnswer
 from fedclust.core.errors import RunFailed
 from fedclust.core.ring import Exact
-from fedclust.privacy.verified.linear_tags import TAG_BYTES
+from fedclust.privacy.verified.linear_tags import SUM_TAG_BYTES
 from fedclust.privacy.verified.outcomes import OwnAnswer, StepOutcome
 from verified.served_sites import ServedSites, code_of, pack, study_text, unpack
 
@@ -88,7 +88,7 @@ class FalseTotal:
             return reply
         answer = wire.decode(Answer, reply)
         sealed = None if answer.sealed is None else SealedAnswer.decode(answer.sealed)
-        if sealed is None or sealed.masks is None or len(sealed.proof) != TAG_BYTES:
+        if sealed is None or sealed.masks is None or len(sealed.proof) != SUM_TAG_BYTES:
             return reply
         self.sums += 1
         if self.sums != self.number:

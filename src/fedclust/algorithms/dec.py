@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.algorithms.autoencoders.autoencoder import import_torch
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.core.wording import count_noun
 
 ENCODER_SIZES = (500, 500, 2000, 10)
 MOMENTUM = 0.9

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 AVERAGED, GRADIENT = "averaged-fuzzy-c-means", "gradient-fuzzy-c-means"
 ANY_BOUND = 127  # the bound of values in questions whose answers are not sums
-MAX_LEVELS = 1 << 20  # of a grid, for as many rows squared
+MAX_GRID_LEVELS = 1 << 20  # of a grid, for as many rows squared
 MIN_REACH = -1100  # no float has a smaller bound
 MAX_LOG_DENSITY = 1000.0  # of a component in each column
 FARTHEST_SHARE = 1e9  # of a row's deviation over the least deviation of a component
@@ -61,7 +61,7 @@ def fits_counts(terms: StudyTerms, ask: Count) -> bool:
     grid, far = ask.grid, np.ldexp(1.0, ask.view.exponents + 5)
     asked = ask.count == terms.local_clusters and ask.least == terms.min_rows
     sized = asked and ask.most == terms.local_clusters * len(terms.parties)
-    levels = grid.levels == terms.levels if terms.levels else 1 <= grid.levels <= MAX_LEVELS
+    levels = grid.levels == terms.levels if terms.levels else 1 <= grid.levels <= MAX_GRID_LEVELS
     box = is_vector(grid.low, terms.columns) and is_vector(grid.high, terms.columns)
     if not (sized and levels and box and is_at_most(grid.low, far) and is_at_most(grid.high, far)):
         return False

@@ -31,6 +31,7 @@ from fedclust.algorithms.method_contracts import fits_counts
 from fedclust.algorithms.shared import initial_centers, weighted_kmeans
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core import wire
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Keep, Protocol, handler, total
 from fedclust.core.errors import RunFailed
 from fedclust.core.question_types import FlooredQuestion, PointsQuestion, ViewedQuestion
@@ -38,7 +39,6 @@ from fedclust.core.release import FLOOR_FROM_QUESTION, Release, additive, additi
 from fedclust.core.ring import UNIT_ONE, Exact, limbs_from_integers
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
-from fedclust.core.wording import count_noun
 from fedclust.kernels import distances
 from fedclust.privacy import sparse_sums
 from fedclust.privacy.sparse_sums import FIELD_PRIME

@@ -23,10 +23,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.app.indices import model_view
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import model_with_centers
 from fedclust.models.base import Model

@@ -18,10 +18,10 @@ from fedclust.algorithms.cmeans.choice_cells import record_choice
 from fedclust.algorithms.cmeans.described_cells import DescribedCells, indices_of_cells
 from fedclust.app import indices
 from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, agreement_without_each_site
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
-from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.assignment import CentersModel

@@ -24,10 +24,10 @@ from sklearn.utils.validation import check_is_fitted
 from fedclust.app.agreement import displacement
 from fedclust.app.indices import model_view
 from fedclust.core.atomic_files import write_file
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import CentersModel, model_with_centers

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 
 
 def add_audit_verb(verbs: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 
 if TYPE_CHECKING:
     from fedclust import FuzzyCMeans

@@ -11,8 +11,8 @@ from typing import Any
 from fedclust.app.analysis import ModelFacts
 from fedclust.app.analysis.describe_rows import NO_CELLS_REASON
 from fedclust.app.run_folder import Run
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.types import Array
-from fedclust.core.wording import count_noun
 
 
 def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import StudyError
-from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile

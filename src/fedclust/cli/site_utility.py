@@ -8,8 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import StudyError
-from fedclust.core.wording import count_noun
 
 BAR_WIDTH = 30
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedclust.cli import site_answer, site_plan_verb, site_serve, site_utility
 from fedclust.cli.export_verb import unused_name
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from fedclust.models.assignment import CentersModel

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.spatial.distance import pdist
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import StudyError
-from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
-from fedclust.core.wording import count_noun
 
 OPENML_SETS = {  # the number in the set's address on openml.org, and the columns it should have
     "bioresponse": (4134, 1776),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import StudyError
-from fedclust.core.wording import count_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.algorithms.cmeans.opened_cells import OpenedCell
 from fedclust.core.atomic_files import write_file
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.drive import Absence
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats
-from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation
 from fedclust.models.input_checks import check_complete, check_quorum_reachable, fill_masked, seed_from_random_state

@@ -23,11 +23,11 @@ from fedclust.algorithms.shared.spread_free_centers import (
     random_centers,
     start_padding,
 )
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
 from fedclust.models import centers_checks, fit_notes
 from fedclust.models.assignment import CentersModel

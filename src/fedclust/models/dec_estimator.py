@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.algorithms import dec
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol
 from fedclust.core.types import Floats
-from fedclust.core.wording import count_noun
 from fedclust.federation.derived_federations import SINGLE_SITE
 from fedclust.federation.federation import Federation
 from fedclust.models.base import FederatedEstimator, require

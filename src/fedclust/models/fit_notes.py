@@ -9,8 +9,8 @@ import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.cmeans.fit_result import FitResult
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.site_interface import View
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.questions.bounds import MIN_EXPONENT
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.fuzzy_baselines import averaged_fcm, gradient_fcm
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.cmeans import FuzzyCentersEstimator
 from fedclust.models.input_checks import is_real_number, is_whole_number, require

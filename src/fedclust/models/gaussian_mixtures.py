@@ -12,10 +12,10 @@ from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.gaussian_mixture import densities, mixture
 from fedclust.algorithms.gaussian_mixture.densities import Gaussians
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, EvaluatedMixture, Family, Frame, Mixture
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.kernels import elementary
 from fedclust.models.base import MixturePart

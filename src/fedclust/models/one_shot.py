@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 
 from fedclust.algorithms import kfed, mufc
 from fedclust.algorithms.cmeans.fit_result import FitResult
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import is_real_number, is_whole_number, require

@@ -15,10 +15,10 @@ from fedclust.algorithms.fedcref.private_loop import PrivateFedCRefResult, Priva
 from fedclust.algorithms.fedcref.private_site import assign_rows, scale_rows
 from fedclust.algorithms.private_kmeans import private_fit
 from fedclust.algorithms.private_kmeans.private_questions import Box
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.noise_price import MAX_VALUE_EXPONENT, count_honest_sites
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.input_checks import is_real_number, is_whole_number, require
 from fedclust.privacy import accountant

@@ -37,7 +37,7 @@ from fedclust.core.types import Array, Ints
 from fedclust.privacy import keys
 
 PRIMES = {251: "u1", 32_749: "<i2", 2**31 - 1: "<i4"}  # and the type of their residues in a message
-MAX_FLOOR = max(PRIMES) >> 8
+MAX_TESTED_FLOOR = max(PRIMES) >> 8
 SECRET_BYTES = 32
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import DataError, OutOfBounds
 from fedclust.core.question_types import GapsQuestion
@@ -17,7 +18,6 @@ from fedclust.core.release import Release, additive_counts, marks
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, Units
-from fedclust.core.wording import count_noun
 from fedclust.kernels.units import bounds_above
 from fedclust.questions.question_contracts import fits_columns
 

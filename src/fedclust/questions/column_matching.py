@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
 from fedclust.core.types import Ints
-from fedclust.core.wording import count_noun
 from fedclust.questions.schema import Column, Schema
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.core.wording import count_noun
 from fedclust.questions.schema import Column
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Keep, Protocol, each_to, handler, total
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import GapsQuestion, ViewedQuestion
@@ -21,7 +22,6 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.study_terms import never_in_study
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
-from fedclust.core.wording import count_noun
 from fedclust.kernels import distances, elementary, gap_sweep
 
 EPS = float(np.finfo(np.float64).eps)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, each, handler, total
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import GapsQuestion
@@ -17,7 +18,6 @@ from fedclust.core.release import HIDDEN_COUNT, Release, additive_counts, counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
-from fedclust.core.wording import count_noun
 from fedclust.questions.question_contracts import fits_gap_counts
 
 MISSING_RULES = ("refuse", "drop", "partial")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 from fedclust.report.chart_axes import CHART_WIDTH, Scale, color_class, figure, marker, write_text
 from fedclust.report.markup import Markup, Node, tag
 from fedclust.report.wording import format_number, format_share

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 from fedclust.report.markup import Markup, table, tag
 from fedclust.report.run_facts import FinishedRun
 from fedclust.report.sections import absence_note, section

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 from fedclust.report import final_sections, privacy_section, sections
 from fedclust.report.markup import Markup, Node, tag
 from fedclust.report.run_facts import FinishedRun

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 from fedclust.report.chart_axes import (
     CHART_WIDTH,
     Scale,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from fedclust.core.wording import count_noun
+from fedclust.core.counted_nouns import count_noun
 from fedclust.report import bar_charts, line_charts
 from fedclust.report.chart_axes import COLOR_COUNT, chip
 from fedclust.report.markup import Markup, Node, table, tag

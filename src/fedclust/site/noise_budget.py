@@ -22,10 +22,10 @@ import numpy as np
 
 from fedclust.core import ring, wire
 from fedclust.core.atomic_files import sync_folder, write_file
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.envelope import Call
 from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, exact_from_noise_units
-from fedclust.core.wording import count_noun
 from fedclust.privacy.discrete_noise import draw_gaussian_noise
 from fedclust.privacy.roster import is_lasting
 from fedclust.site.policy import Policy

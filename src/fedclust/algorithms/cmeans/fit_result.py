@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.types import Array, Floats, PartyId
-from fedclust.core.wording import count_noun
 
 
 @dataclass(frozen=True)

@@ -282,7 +282,7 @@ def _check_roles(site: Site, roles: Roles) -> None:
 def _check_question(site: Site, ask: FloorQuestion) -> None:
     _check_roles(site, ask.roles)
     check_partitions((*ask.earlier, OpenedPartition(ask.partition, np.zeros(ask.partition.cells, bool))), ask.view)
-    if not (1 <= ask.floor <= floor_test.MAX_FLOOR and ask.is_small):
+    if not (1 <= ask.floor <= floor_test.MAX_TESTED_FLOOR and ask.is_small):
         raise WireError("the question compares more cells than a site allows")
 
 

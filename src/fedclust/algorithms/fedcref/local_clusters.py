@@ -6,9 +6,9 @@ import numpy as np
 
 from fedclust.algorithms import dec
 from fedclust.algorithms.autoencoders import autoencoder
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
-from fedclust.core.wording import count_noun
 
 LOCAL_STARTS = ("kmeans", "encoded", "dec")
 MAX_ESTIMATED_CLUSTERS = 10  # clusters that are looked for where their number is not known

@@ -45,10 +45,10 @@ from fedclust.algorithms.fedcref.fedcref_site import (
     TrainQuestion,
 )
 from fedclust.core import wire
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, each, each_to, relay, report, total
 from fedclust.core.errors import DataError, QuorumLost
 from fedclust.core.types import Floats, Ints, PartyId
-from fedclust.core.wording import count_noun
 
 TWO_SITES_REASON = "only two sites share this community, so each could compute the other's contribution from the sum"
 MAX_ERROR_DEVIATION = 3.0  # standard deviations of the logarithm of errors, beyond which a row is none of a model's

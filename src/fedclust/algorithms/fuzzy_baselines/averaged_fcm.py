@@ -27,6 +27,7 @@ from fedclust.algorithms.fuzzy_baselines import local_fcm
 from fedclust.algorithms.method_contracts import fits_local_centers
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.participation import draw_parties
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Protocol, each, handler, report, total
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import ViewedQuestion
@@ -34,7 +35,6 @@ from fedclust.core.release import MAX_ROWS, Release, additive, additive_counts, 
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.kernels import distances
 from fedclust.kernels.units import unit_of
 

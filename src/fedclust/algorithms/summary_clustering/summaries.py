@@ -25,13 +25,13 @@ from fedclust.algorithms.summary_clustering import neighbor_graph
 from fedclust.algorithms.summary_clustering.outlier_fences import OutlierFences
 from fedclust.algorithms.summary_clustering.sent_summaries import SentSummaries
 from fedclust.algorithms.summary_clustering.weighted_points import WeightedPoints
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import Keep, Protocol, each, handler, report
 from fedclust.core.errors import KeysRefused, OutOfBounds
 from fedclust.core.question_types import FlooredQuestion, UnitlessQuestion
 from fedclust.core.release import FLOOR_FROM_QUESTION, HIDDEN_COUNT, Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below

@@ -11,9 +11,9 @@ import numpy as np
 from fedclust.app.audit.recovered_rows import all_cells, opened_products
 from fedclust.app.audit.replay import RunHistory
 from fedclust.app.audit.row_tags import RowTags
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Array, Floats, PartyId
-from fedclust.core.wording import count_noun
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
 from fedclust.privacy.attacks.cell_differences import rows_by_differences

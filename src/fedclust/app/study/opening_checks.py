@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from fedclust.app.study.study_parts import Study
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.wording import count_noun
 from fedclust.federation.federation import Federation
 from fedclust.federation.run_record import RunRecord
 from fedclust.models import FederatedEstimator

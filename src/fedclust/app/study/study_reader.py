@@ -22,8 +22,8 @@ from fedclust.app.study.study_keys import (
 )
 from fedclust.app.study.study_parts import ClusterSettings, KSearch, Study, StudySite
 from fedclust.app.study.verification import decide_verification
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import StudyError
-from fedclust.core.wording import count_noun
 from fedclust.federation.aggregation import Aggregation
 from fedclust.models.methods import find_study_method, method_registry, private_methods
 from fedclust.questions.alignment import Alignment

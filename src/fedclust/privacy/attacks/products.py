@@ -18,7 +18,7 @@ from fedclust.core.types import Array, Bools, Floats, Ints
 from fedclust.privacy.attacks.cell_differences import RowIndex
 from fedclust.privacy.attacks.transcript import Observation, Transcript
 
-SPAN_TOLERANCE = 1e-7
+IDENTITY_TOLERANCE = 1e-7
 MATCH_TOLERANCE = 1e-6  # of a coordinate's largest value: products and roots cost digits
 MIN_COORDINATES = 2  # of a point: one number may equal that of a row by chance
 MIN_VARIANCE = 1e-12  # of a column, of its squared range in all rows
@@ -117,7 +117,7 @@ def _unscale(low: Floats, scale: Floats) -> Floats:
 def _null_space(whole: Floats) -> Floats:
     """What is 0 for every row, such as the levels of a category less 1: a study's schema says so."""
     _, values, right = np.linalg.svd(whole.T @ whole)
-    return np.asarray(right[values < SPAN_TOLERANCE**1.5 * values.max()], np.float64)
+    return np.asarray(right[values < IDENTITY_TOLERANCE**1.5 * values.max()], np.float64)
 
 
 def _points_of_cell(cell: CellProducts, maps: Floats, identities: Floats, all_rows: int) -> Sequence[Floats]:
@@ -131,8 +131,8 @@ def _points_of_cell(cell: CellProducts, maps: Floats, identities: Floats, all_ro
     constant = np.concatenate([(at == zero[:, None]) * 1.0, (at == one[:, None]) * 1.0 - (at == 0)])
     known = np.concatenate([identities, constant, np.eye(size)[:1]])
     span = np.concatenate([maps, known])
-    solved, *_ = np.linalg.lstsq(span.T, np.eye(size), rcond=SPAN_TOLERANCE)
-    is_known = np.abs(span.T @ solved - np.eye(size)).max(axis=0) < SPAN_TOLERANCE
+    solved, *_ = np.linalg.lstsq(span.T, np.eye(size), rcond=IDENTITY_TOLERANCE)
+    is_known = np.abs(span.T @ solved - np.eye(size)).max(axis=0) < IDENTITY_TOLERANCE
     middle = cell.sums / n
     scatter = cell.products - n * np.outer(middle, middle)
     odd = np.array([c for c, k in zip(cell.counted + 1, cell.counts, strict=True) if k not in (1, n - 1)], np.int64)

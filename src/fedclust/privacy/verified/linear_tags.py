@@ -35,10 +35,10 @@ from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 
 TAG_PRIME = (1 << 61) - 1
-TAG_BYTES = 8
+SUM_TAG_BYTES = 8
 PRODUCT_CHUNK_WORDS = 1 << 15  # words that are multiplied together, so that everything stays in the cache
 _LOW_30 = np.uint64((1 << 30) - 1)
-_LOW_32 = np.uint64((1 << 32) - 1)
+_LOW_32 = np.uint64(0xFFFFFFFF)
 _30, _32 = np.uint64(30), np.uint64(32)
 Words = NDArray[np.uint64]
 
@@ -59,7 +59,7 @@ def multiply_words(factors: Words, words: Words) -> int:
 
 def add_tags(tags: Iterable[bytes]) -> bytes:
     """Return the sum of tags."""
-    return (sum(int.from_bytes(tag, "little") for tag in tags) % TAG_PRIME).to_bytes(TAG_BYTES, "little")
+    return (sum(int.from_bytes(tag, "little") for tag in tags) % TAG_PRIME).to_bytes(SUM_TAG_BYTES, "little")
 
 
 class SumCheck:
@@ -73,16 +73,16 @@ class SumCheck:
     def make_tag(self, words: Words, party: PartyId) -> bytes:
         """Return the tag of one site's answer."""
         tag = (multiply_words(self._factors, words) + self._pad(party)) % TAG_PRIME
-        return tag.to_bytes(TAG_BYTES, "little")
+        return tag.to_bytes(SUM_TAG_BYTES, "little")
 
     def accepts(self, added: Words, tag: bytes, parties: Sequence[PartyId]) -> bool:
         """Return whether the words are the sum of what exactly these sites tagged; words may have up to 63 bits."""
-        if len(tag) != TAG_BYTES or len(added) != self._words:
+        if len(tag) != SUM_TAG_BYTES or len(added) != self._words:
             return False
         product = multiply_words(self._factors, added & _LOW_32)
         product += multiply_words(self._factors, added >> _32) << 32
         expected = (product + sum(map(self._pad, parties))) % TAG_PRIME
-        return expected.to_bytes(TAG_BYTES, "little") == tag
+        return expected.to_bytes(SUM_TAG_BYTES, "little") == tag
 
     @cached_property
     def _factors(self) -> Words:

@@ -36,7 +36,7 @@ MIN_CELLS, MAX_CELLS, ROWS_PER_CELL = 16, 128, 6
 MIN_CUT_ROWS = 4
 CUT_SHARE = 0.75  # of the cells, each level, once there are WHOLE_LEVELS of them
 WHOLE_LEVELS = 8
-MAX_LEVELS = 14
+MAX_CHOICE_LEVELS = 14
 LINE_BINS, LINE_REACH = 16, 2.5  # the sections of a cell's histogram, and how many standard deviations they cover
 MIN_LINE_EVIDENCE = 1.0  # for a valley, to cut there rather than at the mean
 LINE_AXES, ESTIMATED_LINE_AXES = 3, 4  # of a cell, along which a valley is looked for
@@ -174,7 +174,7 @@ def grow_cells(frame: ChoiceFrame) -> Protocol[Cells]:
     """The cells of all rows, about as many as a sixth of the rows."""
     tree = _Tree(frame, (yield from _ask_sums(_all_rows(frame))))
     wanted = int(np.clip(frame.rows / ROWS_PER_CELL, MIN_CELLS, MAX_CELLS))
-    for _ in range(MAX_LEVELS):
+    for _ in range(MAX_CHOICE_LEVELS):
         cells = tree.plan_cuts(wanted)
         if len(tree.sums) >= wanted or not len(cells):
             break

@@ -25,7 +25,7 @@ from fedclust.kernels.row_sample import WHOLE_TABLE, sample_share
 from fedclust.kernels.units import farthest_in_columns
 from fedclust.questions import standardisation
 from fedclust.questions.choice_of_k.basins import MAX_LINES, find_basins, make_landscape
-from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_LEVELS, MAX_PIECES, grow_cells
+from fedclust.questions.choice_of_k.cell_growth import MAX_CELLS, MAX_CHOICE_LEVELS, MAX_PIECES, grow_cells
 from fedclust.questions.choice_of_k.choice_frame import ChoiceFrame
 from fedclust.questions.choice_of_k.choice_questions import PowersQuestion, ProductsQuestion, power_sums, product_sums
 from fedclust.questions.choice_of_k.column_kinds import (
@@ -100,7 +100,7 @@ def choose_groups(view: View, *, seed: int, floor: int, everyone: bool, level_fl
 
 def max_asks(floor: int) -> int:
     """How many questions a choice takes at most."""
-    return OTHER_ASKS + (2 * MAX_LEVELS + 1 if floor > 1 else MAX_LEVELS) + ROUNDS + TRIES
+    return OTHER_ASKS + (2 * MAX_CHOICE_LEVELS + 1 if floor > 1 else MAX_CHOICE_LEVELS) + ROUNDS + TRIES
 
 
 def _choose(view: View, *, seed: int, floor: int, everyone: bool, level_floor: int) -> Protocol[KChoice]:

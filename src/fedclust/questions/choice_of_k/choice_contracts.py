@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MAX_NUMBER = 2.0**130  # places and directions in a choice say which rows are counted, and are no units
 MAX_UNIT = 4096
-ROUNDING = 1.001  # of lengths that rows cannot exceed
+LENGTH_SLACK = 1.001  # of lengths that rows cannot exceed
 MAX_EDGES = 64  # of a histogram along a line through a cell
 
 
@@ -54,7 +54,7 @@ def fits_choice(terms: StudyTerms, ask: ChoiceQuestion) -> bool:
         return False
     far = np.ldexp(1.0, ask.view.exponents[ask.columns])
     deviations = is_positive(ask.sd) and is_at_most(ask.sd, far) and is_at_most(ask.mean, far)
-    return deviations and bool((ask.reach >= 0).all()) and is_at_most(ask.reach * ask.sd, 2 * ROUNDING * far)
+    return deviations and bool((ask.reach >= 0).all()) and is_at_most(ask.reach * ask.sd, 2 * LENGTH_SLACK * far)
 
 
 def fits_powers(terms: StudyTerms, ask: PowersQuestion) -> bool:
@@ -77,7 +77,7 @@ def fits_row_map(terms: StudyTerms, ask: MappedQuestion) -> bool:
     if not (shaped and flagged):
         return False
     wide = np.abs(seen.axes).T @ ask.reach
-    return is_at_most(seen.axes, MAX_NUMBER) and is_at_most(seen.reach, ROUNDING * wide + 2.0**-900)
+    return is_at_most(seen.axes, MAX_NUMBER) and is_at_most(seen.reach, LENGTH_SLACK * wide + 2.0**-900)
 
 
 def fits_tree(terms: StudyTerms, ask: TreeQuestion) -> bool:
@@ -90,7 +90,7 @@ def fits_tree(terms: StudyTerms, ask: TreeQuestion) -> bool:
         return False
     wide = numbers + ask.embedding.shape[1]
     listed = is_vector(ask.cut_cells, cuts) and is_vector(ask.places, cuts) and ask.directions.shape == (cuts, wide)
-    weighed = is_at_most(ask.weights, ROUNDING) and ask.embedding.shape[1] <= max(flags, 1)
+    weighed = is_at_most(ask.weights, LENGTH_SLACK) and ask.embedding.shape[1] <= max(flags, 1)
     sized = is_at_most(ask.directions, MAX_NUMBER) and is_at_most(ask.places, MAX_NUMBER)
     ordered = bool(((ask.levels >= 0) & (ask.levels <= cuts)).all()) and is_vector(ask.levels, cuts)
     return listed and weighed and sized and ordered and bool(((ask.cut_cells >= 0) & (ask.cut_cells <= cuts)).all())

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
-from fedclust.core.wording import count_noun
 from fedclust.questions.choice_of_k.choice import KChoice
 
 EDGE_NOTE = "The choice is the largest candidate K. To check it, include values above {k}."

@@ -34,7 +34,7 @@ from fedclust.questions.choice_of_k.matrices import inverse_roots, log_determina
 
 ROUNDS, CHAINS, TRIES = 3, 2, 2
 CELL_ROUNDS = 3
-MIN_SHARE, MIN_ROWS = 0.1, 4  # of a component: a share of the mean size, and a number of rows
+MIN_SHARE, MIN_COMPONENT_ROWS = 0.1, 4  # of a component: a share of the mean size, and a number of rows
 RIDGE = 1e-9  # added to variances, so that axes without scatter can be whitened
 MIN_TRY_COMPONENTS = 3  # with fewer, no component is left out for a try
 
@@ -163,7 +163,7 @@ def _improve_over_rows(search: _Search, chains: Sequence[_Chain], number: int) -
     out = []
     for chain in chains:
         groups = next(sums) if len(chain.groups) > 1 else chain.groups
-        least = max(MIN_ROWS, MIN_SHARE * search.frame.rows / len(groups)) if is_last else 1.0
+        least = max(MIN_COMPONENT_ROWS, MIN_SHARE * search.frame.rows / len(groups)) if is_last else 1.0
         large = groups.rows >= least
         if large.any():
             groups = groups.take(large)
@@ -192,7 +192,7 @@ def row_sums(frame: ChoiceFrame, sets: Sequence[Components]) -> Protocol[list[Gr
 def _improve_above_floor(search: _Search, cells: Cells, chain: _Chain) -> Protocol[Partition]:
     """One round over the rows, and the joins of its components."""
     groups = yield from sums_above_floor(search.frame, cells, _to_components(chain))
-    groups = groups.take(groups.rows >= MIN_ROWS)
+    groups = groups.take(groups.rows >= MIN_COMPONENT_ROWS)
     path = search.join(groups, chain.likelihood.shape)
     joined = groups.join(path.labels[path.best], path.best)
     return Partition(joined, path.likelihood, path.values[path.best])

@@ -20,7 +20,7 @@ from fedclust.questions.choice_of_k.whole_table_questions import (
     mean_repeats,
 )
 
-MAX_REPEATS = 1.75  # rows with the same value, on average, in a column whose products cells may open
+MAX_EQUAL_VALUES = 1.75  # rows with the same value, on average, in a column whose products cells may open
 QuestionFields = tuple[View, int, int, Ints, Floats, Floats, Floats]
 
 
@@ -47,7 +47,7 @@ def ask_geometry(
     products = (yield from total(half_products, asked)).products.to_floats() if len(common) > 1 else np.zeros(0)
     found = _estimate_covariance(moments, flagged, common, products)
     geometry = find_geometry(moments, found.of_columns, ask[-1], rounding, found.known)
-    plain = (repeats <= MAX_REPEATS) & ~flagged
+    plain = (repeats <= MAX_EQUAL_VALUES) & ~flagged
     axes = geometry.row_map.axes
     squared = np.flatnonzero(~(axes[~plain] != 0).any(axis=0))
     return geometry, TableSpread(squared.astype(np.int64), _scatter(geometry, moments, found))

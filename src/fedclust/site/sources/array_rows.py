@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
-from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import encode_numbers, unknown_level_error
 from fedclust.questions.schema import Column, Schema, encoded_names
 from fedclust.site.sources.source_interface import (

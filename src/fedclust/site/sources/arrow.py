@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
-from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import columns_from_ranks, encode_numbers
 from fedclust.questions.schema import Column
 from fedclust.site.sources.array_rows import MAX_EXACT_INTEGER, wide_integer_message

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from fedclust.core.counted_nouns import count_noun
 from fedclust.core.errors import DataError
-from fedclust.core.wording import count_noun
 from fedclust.questions.encoding import unknown_level_error
 from fedclust.questions.schema import Schema, encoded_names
 from fedclust.site.sources.arrow import NUMBER_COLUMN, check_type, encode_column, ids_from_column
