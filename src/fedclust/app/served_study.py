@@ -31,6 +31,11 @@ def open_served_study(
 
     `enrolled` has the lead's keys if this process is the lead's; then the coordinator adds the answers up elsewhere.
     """
+    if study.split == "columns" and study.cluster.choice is not None:
+        raise StudyError(
+            "K cannot be chosen over a column split with remote sites, because an index needs centres that only the "
+            "sites know; set k in [cluster] to a number"
+        )
     fed = Federation(
         engine,
         {site.name: encoded_names(site_schema(study, site.name)) for site in study.sites},
